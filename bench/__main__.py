@@ -3,7 +3,7 @@
 import sys
 
 from bench.node import allocation, alone, process_start, startup
-from bench.placement import binpack, in_cluster, locality, topology
+from bench.placement import binpack, in_cluster, locality, node_scores, topology
 from bench.report import print_machine, summarize
 from bench.tokens import figure_6, forced_drain, handover, shares
 
@@ -17,6 +17,7 @@ def main() -> int:
             *locality.run(),
             *binpack.run(),
             *topology.run(),
+            *node_scores.run(),
             *in_cluster.run(),
             *alone.run(),
             *allocation.run(),

@@ -54,7 +54,7 @@ def run() -> list[Met]:
     return [*decisions, _change(), _plan()]
 
 
-def _cluster(nodes: int, source: random.Random) -> Ledger:
+def half_full(nodes: int, source: random.Random) -> Ledger:
     """Half full, by gpushare's pods."""
     devices = []
     for node in range(nodes):
@@ -82,7 +82,7 @@ def _cluster(nodes: int, source: random.Random) -> Ledger:
     return Ledger([Node(f"n{node}") for node in range(nodes)], devices)
 
 
-def _pod(number: int, source: random.Random, nodes: int, *, given: bool) -> Demand:
+def a_pod(number: int, source: random.Random, nodes: int, *, given: bool) -> Demand:
     name = f"demand-{number}"
     return Demand(
         uid=name,
@@ -101,7 +101,7 @@ class _Course:
         self._name = f"binpack, {what}: bound decision"
         self._nodes, self._most_us, self._given = nodes, most_us, given
         self._source = random.Random(5)
-        self._ledger = _cluster(nodes, self._source)
+        self._ledger = half_full(nodes, self._source)
         self._held: deque[str] = deque()
         self._number = 0
         self._decisions: list[list[float]] = []
@@ -158,13 +158,13 @@ class _Course:
 
     def _pod(self) -> Demand:
         self._number += 1
-        return _pod(self._number, self._source, self._nodes, given=self._given)
+        return a_pod(self._number, self._source, self._nodes, given=self._given)
 
 
 def _change() -> Met:
     """The shortest list of who would have to leave, where 10 000 GPUs are full."""
     source = random.Random(6)
-    ledger = _cluster(_EXPLAINED_NODES, source)
+    ledger = half_full(_EXPLAINED_NODES, source)
     whole = Demand(
         uid="whole",
         name="whole",

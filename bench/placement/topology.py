@@ -37,7 +37,7 @@ _SHAPES = (1, 2, 4)  # GPUs of a demand; 0 is a fraction of one
 def run() -> list[Met]:
     """All numbers about topology; the kinds of measurement take turns in each round."""
     one, many = _Course(_cluster(1, EIGHT)), _Course(_cluster(1000, EIGHT))
-    explained = _half_full(1250)
+    explained = half_full(1250)
     fresh: dict[int, list[float]] = {count: [] for count in (0, *_SHAPES)}
     cold: list[list[float]] = []
     explain: list[float] = []
@@ -104,7 +104,7 @@ def _cluster(size: int, links: Links) -> Ledger:
     return ledger
 
 
-def _demand(source: random.Random, number: int) -> Demand:
+def a_demand(source: random.Random, number: int) -> Demand:
     """As many fractions as whole GPUs, 1, 2 or 4."""
     fraction = source.random() < 0.5
     return Demand(
@@ -121,7 +121,7 @@ def _fill(ledger: Ledger, source: random.Random) -> list[str]:
     left = len(ledger.devices) * MICROS // 2
     placed: list[str] = []
     while left > 0:
-        demand = _demand(source, len(placed))
+        demand = a_demand(source, len(placed))
         decision = decide(ledger, demand)
         if decision.outcome == "bound":
             commit(ledger, demand, decision)
@@ -158,7 +158,7 @@ class _Course:
         ledger, source, held = self._ledger, self._source, self._held
         taken = _Taken([], [], [])
         for number in range(self._number, self._number + _DECISIONS):
-            demand = _demand(source, number)
+            demand = a_demand(source, number)
             if number % 4 == 0:
                 _bring_up_to_date(ledger)
             if number % 2 == 0 and held:
@@ -218,7 +218,8 @@ def _first_of_a_shape(count: int) -> float:
         gc.unfreeze()
 
 
-def _half_full(nodes: int) -> Ledger:
+def half_full(nodes: int) -> Ledger:
+    """Nodes of eight GPUs, with half of all compute taken."""
     ledger = _cluster(nodes, EIGHT)
     _fill(ledger, random.Random(_SEED))
     return ledger

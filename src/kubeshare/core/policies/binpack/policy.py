@@ -12,7 +12,7 @@ whose GPUs then have the least left in all, then by name.
 """
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterable, Iterator
 from functools import partial
 from typing import Final
 
@@ -29,7 +29,9 @@ from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import opening
 from kubeshare.core.policies.binpack.index import BinpackIndex, order
+from kubeshare.core.policies.binpack.node_scores import score_new, score_one
 from kubeshare.core.policies.binpack.reasons import candidates, explain
+from kubeshare.core.policies.scoring import Score, asked_of, ranked
 from kubeshare.core.policies.several_shares import policy as several_shares
 from kubeshare.core.policies.several_shares.search import Gpu, Preference, one_by_one
 
@@ -83,6 +85,29 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
         new=new,
         reasons=LazyReasons(partial(why, devices, opened=len(new))),
     )
+
+
+def fits(ledger: Ledger, demand: Demand, node: str) -> bool:
+    """Whether a demand fits on a node now."""
+    return bool(score(ledger, demand, (node,)))
+
+
+def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Score]:
+    """The scores of those of `nodes` where a demand fits; see :mod:`..scoring`."""
+    demand = ledger.comparable(demand)
+    if demand.shares:
+        return several_shares.score(ledger, demand, nodes, _RULES, score)
+    if _infeasible(ledger, demand):
+        return {}
+    asked = asked_of(demand, nodes)
+    if demand.count > 1:
+        return ranked(_picks(ledger, demand), asked)
+    if not demand.device_id:
+        return score_one(ledger, demand, asked)
+    if demand.device_id not in ledger.devices:
+        return score_new(ledger, demand, asked)
+    pick = _choose(ledger, ledger.index(BinpackIndex), demand)
+    return ranked([pick] if pick else (), asked)
 
 
 def _infeasible(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:

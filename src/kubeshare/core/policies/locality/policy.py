@@ -17,7 +17,7 @@ Ties never depend on the order of a listing. Best fit is the least compute left,
 memory left, then the id; worst fit is the most of both, then the id.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Final
 
@@ -32,7 +32,9 @@ from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import opening
 from kubeshare.core.policies.locality import several_gpus
 from kubeshare.core.policies.locality.index import LocalityIndex
+from kubeshare.core.policies.locality.node_scores import score_new, score_one
 from kubeshare.core.policies.locality.reasons import explain
+from kubeshare.core.policies.scoring import Score, asked_of, ranked
 from kubeshare.core.policies.several_shares import policy as several_shares
 from kubeshare.core.policies.several_shares.search import Gpu, Preference, one_by_one
 
@@ -76,6 +78,29 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
             reasons=LazyReasons(partial(reasons_for, new_on=node)),
         )
     return Decision(outcome="pending", reasons=LazyReasons(reasons_for))
+
+
+def fits(ledger: Ledger, demand: Demand, node: str) -> bool:
+    """Whether a demand fits on a node now."""
+    return bool(score(ledger, demand, (node,)))
+
+
+def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Score]:
+    """The scores of those of `nodes` where a demand fits; see :mod:`..scoring`."""
+    demand = ledger.comparable(demand)
+    if demand.shares:
+        return several_shares.score(ledger, demand, nodes, _RULES, score)
+    if _infeasible(ledger, ledger.index(LocalityIndex), demand):
+        return {}
+    asked = asked_of(demand, nodes)
+    if demand.count > 1:
+        return ranked(several_gpus.picks(ledger, demand), asked)
+    if not demand.device_id:
+        return score_one(ledger, demand, asked)
+    named = ledger.devices.get(demand.device_id)
+    if named is None:
+        return score_new(ledger, demand, asked)
+    return {named.node: ()} if named.node in asked and _takes(ledger, demand, named) else {}
 
 
 def _existing(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[Device | None, bool]:

@@ -10,7 +10,7 @@ on one GPU unless a container uses both.
 """
 
 from collections import Counter
-from collections.abc import Callable, Collection, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from functools import partial
 
 import msgspec
@@ -23,6 +23,7 @@ from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.index.node_devices import NodeDevices
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy, opening
+from kubeshare.core.policies.scoring import Score, Scorer
 from kubeshare.core.policies.several_shares.reasons import explain
 from kubeshare.core.policies.several_shares.search import Gpu, Preference, largest_first, place
 
@@ -69,6 +70,25 @@ def decide(ledger: Ledger, demand: Demand, rules: Rules) -> Decision:
     )
 
 
+def score(
+    ledger: Ledger, demand: Demand, nodes: Iterable[str], rules: Rules, score_one: Scorer
+) -> dict[str, Score]:
+    """The scores of those of `nodes` on which all shares fit, as ``score_one`` has them.
+
+    Args:
+        ledger: the cluster.
+        demand: a demand with ``shares``.
+        nodes: the names of nodes.
+        rules: those of the policy.
+        score_one: the policy's scores for demands in the short form.
+    """
+    if _infeasible(ledger, demand, rules):
+        return {}
+    found = score_one(ledger, _lead(demand), nodes)
+    fits_on = _Nodes(ledger, demand, rules).fits_on
+    return {name: score for name, score in found.items() if fits_on(name)}
+
+
 class _Nodes:
     """The nodes of a ledger, as one demand may use them."""
 
@@ -81,7 +101,7 @@ class _Nodes:
 
     def first(self) -> tuple[str, Placed] | None:
         """The first node in the order of the policy on which all shares fit, and their GPUs."""
-        lead = self._demand.reduced_to(largest_first(self._demand.shares)[0])
+        lead = _lead(self._demand)
         best = self._rules.decide(self._ledger, lead).node
         if best is None:
             return None
@@ -97,6 +117,10 @@ class _Nodes:
             placed = self._place_on(best) if best is not None else None
         return (best, placed) if best is not None and placed is not None else None
 
+    def fits_on(self, name: str) -> bool:
+        """Whether all shares fit on a node."""
+        return self._place_on(name) is not None
+
     def _place_on(self, name: str) -> Placed | None:
         node, devices = self._ledger.nodes[name], self._devices.on(name)
         usable = [device for device in devices if not self._allowed.why_not(device)]
@@ -104,6 +128,11 @@ class _Nodes:
         if not self._allowed.only:
             gpus += [Gpu.of(device, new=True) for device in _free(node, self._demand)]
         return place(self._demand, gpus, self._rules.prefer(node, devices))
+
+
+def _lead(demand: Demand) -> Demand:
+    """The demand for its largest share, by which nodes are ranked."""
+    return demand.reduced_to(largest_first(demand.shares)[0])
 
 
 def _free(node: Node, demand: Demand) -> Iterator[Device]:

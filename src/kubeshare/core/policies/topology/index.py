@@ -128,19 +128,18 @@ class TopologyIndex:
     def opening(self, demand: Demand, count: int) -> Placement | None:
         """Where new vGPUs are opened on GPUs that a device plugin selects; see :meth:`idle`."""
         found = self._first(self._opening, NodeState.opening, demand, count)
-        if found is None:
+        kind = self.kind(demand, count)
+        if found is None or kind is None:
             return None
-        kind = DemandKind(count, demand.model, self._threshold(demand) or 0)
         best = self._states[found.node].opening(kind)
         return found._replace(opened=best.opened if best else ())
 
     def _first(
         self, kept: dict[DemandKind, IdleRanking], best_of: BestOf, demand: Demand, count: int
     ) -> Placement | None:
-        memory = self._threshold(demand)
-        if memory is None:
+        kind = self.kind(demand, count)
+        if kind is None:
             return None
-        kind = DemandKind(count, demand.model, memory)
         ranking = kept.get(kind)
         if ranking is None:
             _evict_oldest(kept)
@@ -151,6 +150,11 @@ class TopologyIndex:
             return None
         name, gpus, score = found
         return Placement(name, self._states[name].chosen(gpus), score)
+
+    def kind(self, demand: Demand, count: int) -> DemandKind | None:
+        """What determines the idle GPUs for a demand; None if no GPU is large enough."""
+        memory = self._threshold(demand)
+        return None if memory is None else DemandKind(count, demand.model, memory)
 
     def infeasible(self, ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
         """:func:`kubeshare.core.diagnosis.feasibility.infeasible`, cached by the index."""

@@ -26,6 +26,7 @@ Of the different shares of a demand, the largest is placed as above, the others 
 they fit (:mod:`kubeshare.core.policies.topology.near`).
 """
 
+from collections.abc import Iterable
 from functools import partial
 from typing import Final
 
@@ -38,9 +39,11 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import opening
+from kubeshare.core.policies.scoring import Score, asked_of
 from kubeshare.core.policies.several_shares import policy as several_shares
 from kubeshare.core.policies.topology.index import Placement, TopologyIndex
 from kubeshare.core.policies.topology.near import prefer_near
+from kubeshare.core.policies.topology.node_scores import score_short
 from kubeshare.core.policies.topology.node_state import whole_gpus
 from kubeshare.core.policies.topology.reasons import explain
 
@@ -74,6 +77,19 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
         why = LazyReasons(partial(reasons, infeasible=infeasible))
         return Decision(outcome="rejected", reasons=why, field=infeasible[0])
     return Decision(outcome="pending", reasons=LazyReasons(reasons))
+
+
+def fits(ledger: Ledger, demand: Demand, node: str) -> bool:
+    """Whether a demand fits on a node now."""
+    return bool(score(ledger, demand, (node,)))
+
+
+def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Score]:
+    """The scores of those of `nodes` where a demand fits; see :mod:`..scoring`."""
+    demand = ledger.comparable(demand)
+    if demand.shares:
+        return several_shares.score(ledger, demand, nodes, _RULES, score)
+    return {} if _unsupported(demand) else score_short(ledger, demand, asked_of(demand, nodes))
 
 
 def _choose(ledger: Ledger, index: TopologyIndex, demand: Demand) -> Placement | None:

@@ -1,0 +1,93 @@
+"""Scores nodes for a demand, as a scheduler extender's filter and prioritize need.
+
+Each built-in policy has, beside ``decide``, ``score(ledger, demand, nodes)`` and
+``fits(ledger, demand, node)``. ``score`` returns one entry for each of the named nodes on which
+the demand fits now: fits there is what ``decide`` answers when it may use that node alone. The
+least score is the best; it is that of the node which ``decide`` picks among these nodes. Scores
+of different demands or policies do not compare.
+"""
+
+from collections.abc import Callable, Collection, Iterable, Iterator
+from importlib import import_module
+from typing import Any, Protocol, TypeAlias
+
+import msgspec
+
+from kubeshare.core.demand import Demand
+from kubeshare.core.ledger.device import FreeGpu, Node
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies import BUILT_IN, Policy, policy
+from kubeshare.core.policies.opening import suitable
+
+Score: TypeAlias = tuple[Any, ...]
+Scorer: TypeAlias = Callable[[Ledger, Demand, Iterable[str]], dict[str, Score]]
+
+
+def scorer(name: str) -> Scorer:
+    """The ``score`` of a policy by name; of one from another package by its decisions.
+
+    Raises:
+        UnknownPolicyError: no policy has the name, or its package is broken.
+    """
+    if name in BUILT_IN:
+        score: Scorer = import_module(BUILT_IN[name]).score
+        return score
+    return by_decisions(policy(name))
+
+
+def by_decisions(decide: Policy) -> Scorer:
+    """A slow ``score`` for any policy: the node that it picks is first, the others are equal."""
+
+    def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Score]:
+        asked = frozenset(asked_of(demand, nodes))
+        first = decide(ledger, msgspec.structs.replace(demand, nodes=asked)).node
+        alone = {name: msgspec.structs.replace(demand, nodes=frozenset([name])) for name in asked}
+        fitting = sorted(name for name in asked if decide(ledger, alone[name]).outcome == "bound")
+        return {name: (name != first,) for name in fitting}
+
+    return score
+
+
+def asked_of(demand: Demand, nodes: Iterable[str]) -> list[str]:
+    """Those of the named nodes that a demand may use."""
+    if demand.nodes is None:
+        return list(nodes)
+    return [name for name in nodes if name in demand.nodes]
+
+
+class Pick(Protocol):
+    """GPUs of a node that suffice for a demand."""
+
+    @property
+    def node(self) -> str:
+        """The name of the node."""
+
+    def rank(self) -> Score:
+        """The sort key, best first."""
+
+
+def ranked(picks: Iterable[Pick], nodes: Collection[str]) -> dict[str, Score]:
+    """The rank of the best pick on each of the nodes that has one."""
+    known = frozenset(nodes)
+    scores: dict[str, Score] = {}
+    for pick in picks:
+        if pick.node in known:
+            rank = pick.rank()
+            scores[pick.node] = min(rank, scores.get(pick.node, rank))
+    return scores
+
+
+def smallest_free(
+    ledger: Ledger, demand: Demand, nodes: Iterable[str]
+) -> Iterator[tuple[Node, FreeGpu]]:
+    """The nodes with a free GPU that suits a demand, and the kind of the smallest one."""
+    known: dict[tuple[FreeGpu, ...], list[FreeGpu]] = {}
+    for name in nodes:
+        node = ledger.nodes.get(name)
+        if node is None or not node.free:
+            continue
+        kinds = known.get(node.free)
+        if kinds is None:
+            kinds = known[node.free] = suitable(node.free, demand)
+        if kinds:
+            yield node, kinds[0]
