@@ -1,4 +1,4 @@
-"""Scores nodes for a demand, as a scheduler extender's filter and prioritize need.
+"""Scores nodes for a demand, for a scheduler extender.
 
 Each built-in policy has, beside ``decide``, ``score(ledger, demand, nodes)`` and
 ``fits(ledger, demand, node)``. ``score`` returns one entry for each of the named nodes on which

@@ -1,4 +1,4 @@
-"""Keeps one summary of each node, recomputed when the node or its devices change."""
+"""Keeps a summary of each node, recomputed when it changes."""
 
 from abc import ABC, abstractmethod
 from collections.abc import Collection, Mapping

@@ -1,4 +1,4 @@
-"""Scores each node by the GPU that binpack would choose on it.
+"""Scores each node by the GPU that binpack would choose.
 
 The score is what the policy compares GPUs by: 0, the memory left, then node and number for a
 device; 1, the memory, then node and model for a new vGPU.

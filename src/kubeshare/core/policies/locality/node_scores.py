@@ -1,4 +1,4 @@
-"""Scores each node by the GPU that Algorithm 1 would choose on it.
+"""Scores each node by the GPU that Algorithm 1 chooses.
 
 The score is what the algorithm compares GPUs by. It begins with the step that the GPU comes from:
 0 for a device without an affinity label (line 21) or an idle one, 1 for a device with one (line

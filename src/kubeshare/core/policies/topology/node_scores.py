@@ -1,4 +1,4 @@
-"""Scores each node by the GPUs that the topology policy would choose on it.
+"""Scores each node by the GPUs that topology would choose.
 
 The score is what the policy compares them by. For a device in use it begins with 0, then come
 compute and memory left; for idle GPUs it begins with 1, for some that a device plugin selects with
