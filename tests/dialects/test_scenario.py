@@ -427,3 +427,45 @@ def test_a_holder_of_any_family_may_be_written_as_a_share() -> None:
     assert "nodes[0].vgpus[0].holders[0].memory: -1 is negative" in refusal(wrong)
     wrong = text.replace("cores: 50", "cores: 150")
     assert "holders[1].cores: 150 is more than one GPU" in refusal(wrong)
+
+
+AMOUNTS = {"locality": "request: 0.1", "binpack": "gpuMem: 100", "topology": "cores: 10"}
+
+
+def decided(policy: str, scope: str, *requests: str) -> list[str]:
+    """The GPU of each request on a node with two, "" if it is pending."""
+    top = f"policy: {policy}\n{scope}nodes: [{{name: n1, owned: true, gpus: 2}}]\nevents:\n"
+    asked = [
+        f"  - request: {{name: p{number}, {AMOUNTS[policy]}, {labels}}}\n"
+        for number, labels in enumerate(requests)
+    ]
+    scenario = read_scenario((top + "".join(asked)).encode(), "s.yaml")
+    return ["".join(answer.decision.devices) for answer in answers(scenario)]
+
+
+@pytest.mark.parametrize("policy", AMOUNTS)
+@pytest.mark.parametrize("label", ["affinity: x", "exclusion: x"])
+@pytest.mark.parametrize(
+    ("scope", "expected"),
+    [
+        ("", ["0", "0"]),
+        ("labelScope: cluster\n", ["0", "0"]),
+        ("labelScope: namespace\n", ["0", "1"]),
+    ],
+)
+def test_labels_belong_to_the_cluster_or_to_a_namespace(
+    policy: str, label: str, scope: str, expected: list[str]
+) -> None:
+    requests = [f"namespace: a, {label}", f"namespace: b, {label}"]
+    assert decided(policy, scope, *requests) == expected
+
+
+@pytest.mark.parametrize("policy", AMOUNTS)
+def test_requests_of_every_family_may_have_labels(policy: str) -> None:
+    requests = ["antiAffinity: g", "antiAffinity: g", "antiAffinity: g", "exclusion: e"]
+    assert decided(policy, "", *requests) == ["0", "1", "", ""]
+
+
+def test_another_scope_of_labels_is_refused() -> None:
+    words = "s.yaml:2: labelScope: must be cluster or namespace"
+    assert words in refusal(HEAD + "labelScope: pod\nnodes: []\nevents: []\n")

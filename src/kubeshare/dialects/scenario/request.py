@@ -1,7 +1,7 @@
 """Reads requests and holders of a scenario in their policy's fields.
 
-Each manifest family has its own fields: shares and labels (SharePods), ``gpuMem`` (gpushare),
-``cores`` and ``memoryBlocks`` (Gaia). Requests of a built-in policy use the fields of its family,
+Each manifest family has its own fields: shares (SharePods), ``gpuMem`` (gpushare), ``cores`` and
+``memoryBlocks`` (Gaia). Labels bind under every policy, so requests of every family may have them. Requests of a built-in policy use the fields of its family,
 those of other policies the fields of SharePods.
 """
 
@@ -65,7 +65,7 @@ class Family(msgspec.Struct, frozen=True):
     @property
     def request(self) -> tuple[str, ...]:
         """All fields of a request."""
-        return (*_WHO, *_WHEN, *_WHERE, "shares", *self.fields)
+        return (*_WHO, *_WHEN, *_WHERE, *_LABELS, "shares", *self.fields)
 
     @property
     def holder(self) -> tuple[str, ...]:
@@ -217,7 +217,7 @@ def _cores(entries: Entries) -> Amounts:
 
 _FAMILIES: Final[Mapping[str, Family]] = {
     "locality": Family(
-        fields=(*_SHARE, "id", "count"),
+        fields=(*_AMOUNTS, "id", "count"),
         of_share=(*_AMOUNTS, "count"),
         written={"anti_affinity": "antiAffinity", "device_id": "id"},
         numbered=False,
