@@ -61,7 +61,7 @@ class Pod:
     def bind(self) -> None:
         """Tell it where it goes, as the scheduler does."""
         seen = pods.view(self.raw)
-        self.patch(*msgspec.to_builtins(_decision(self.raw, seen, "node-1", ["vgpu-1"])))
+        self.patch(*msgspec.to_builtins(_decision(self.raw, seen, "node-1", ["vgpu-1"], {})))
 
 
 def test_a_pod_that_waits_is_told_where_it_goes_once(cluster: ApiServer, namespace: str) -> None:

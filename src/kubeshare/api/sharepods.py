@@ -13,7 +13,7 @@ from kubeshare.api.types.core_v1 import TERMINAL_PHASES
 from kubeshare.api.types.v1 import GPUSpec, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.core.units import format_memory, format_share
-from kubeshare.dialects.share_fields import ANNOTATIONS
+from kubeshare.dialects.share_fields import ANNOTATIONS, without_own_gpuid
 
 _BOOKKEEPING: Final = frozenset({"resourceVersion", "managedFields"})
 """Fields of metadata that change with every write."""
@@ -27,13 +27,19 @@ def view(raw: Mapping[str, Any]) -> SharePod:
 def gpuids(sharepod: SharePod) -> tuple[str, ...]:
     """The GPUIDs in its spec or annotation, sorted; empty if there are none."""
     gpu = sharepod.spec.gpu
-    return _gpuids(gpu.ids, gpu.id, sharepod.metadata.annotations)
+    annotations = without_own_gpuid(
+        sharepod.metadata.annotations, decided=gpu.attempt > 0, given=gpu.id_given
+    )
+    return _gpuids(gpu.ids, gpu.id, annotations)
 
 
 def gpuids_of(raw: Mapping[str, Any]) -> tuple[str, ...]:
     """The same for a raw SharePod: an index calls it for every change."""
     gpu = (raw.get("spec") or {}).get("gpu") or {}
-    annotations = raw["metadata"].get("annotations") or {}
+    decided, given = bool(gpu.get("attempt")), bool(gpu.get("idGiven"))
+    annotations = without_own_gpuid(
+        raw["metadata"].get("annotations") or {}, decided=decided, given=given
+    )
     return _gpuids(gpu.get("ids") or (), gpu.get("id") or "", annotations)
 
 

@@ -14,7 +14,14 @@ import msgspec
 from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects import sharedgpu
-from kubeshare.dialects.share_fields import RequesterRef, Spellings, mapping, present, read_label
+from kubeshare.dialects.share_fields import (
+    RequesterRef,
+    Spellings,
+    mapping,
+    present,
+    read_label,
+    without_own_gpuid,
+)
 from kubeshare.dialects.shares import check_together, read_annotation
 
 PREFIX: Final = "kubeshare.nthu/"
@@ -26,6 +33,8 @@ FIELDS: Final = (
 """The annotations, without their prefix."""
 REQUESTING: Final = ("request", "limit", "limitAlone", "memory", "count", "id")
 """Annotations that request a GPU by themselves; the others only constrain which one."""
+DECIDED: Final = PREFIX + "gpuids"
+"""The annotation by which the scheduler records its decision."""
 SHARE: Final = PREFIX + "share."
 """The prefix of annotations that request one of several shares; the name of the share follows."""
 
@@ -43,6 +52,7 @@ def demand_of(pod: Mapping[str, Any], models: Iterable[str] = ()) -> Demand | No
     """
     metadata = mapping(pod.get("metadata"), "metadata")
     annotations = present(mapping(metadata.get("annotations"), "metadata.annotations"))
+    annotations = dict(without_own_gpuid(annotations, decided=DECIDED in annotations, given=False))
     ours = {field: annotations[PREFIX + field] for field in FIELDS if PREFIX + field in annotations}
     spellings = Spellings(ours, PREFIX, annotations)
     shares = _shares(annotations)

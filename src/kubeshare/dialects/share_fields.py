@@ -209,6 +209,22 @@ class Spellings:
         return Amounts(shares=shares)
 
 
+def without_own_gpuid(
+    annotations: Mapping[str, Any], *, decided: bool, given: bool
+) -> Mapping[str, Any]:
+    """The annotations without the published GPUID, if the scheduler has written it.
+
+    Args:
+        annotations: the annotations of the object.
+        decided: whether the scheduler has decided about the object, now or before.
+        given: whether its author had given the GPUID.
+    """
+    key = ANNOTATIONS["id"]
+    if not decided or given or key not in annotations:
+        return annotations
+    return {name: value for name, value in annotations.items() if name != key}
+
+
 def mapping(value: object, name: str) -> Mapping[str, Any]:
     """A mapping that may be absent.
 

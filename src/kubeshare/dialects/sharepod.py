@@ -13,6 +13,7 @@ from kubeshare.dialects.share_fields import (
     mapping,
     present,
     read_gpuid,
+    without_own_gpuid,
 )
 from kubeshare.dialects.shares import read_list
 
@@ -35,6 +36,8 @@ def demand_of(sharepod: Mapping[str, Any]) -> Demand | None:
     spec = mapping(sharepod.get("spec"), "spec")
     gpu = present(mapping(spec.get("gpu"), "spec.gpu"))
     annotations = present(mapping(metadata.get("annotations"), "metadata.annotations"))
+    decided, given = bool(gpu.get("attempt")), bool(gpu.get("idGiven"))
+    annotations = dict(without_own_gpuid(annotations, decided=decided, given=given))
     spellings = Spellings(gpu, "spec.gpu.", annotations)
     requests = bool(gpu.keys() - _NOT_REQUESTING)
     if not requests and not spellings.published():

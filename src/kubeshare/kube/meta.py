@@ -102,6 +102,11 @@ def metadata_of(obj: Any) -> ObjectMeta:
     return metadata
 
 
+def annotation_path(key: str) -> str:
+    """The path of an annotation in a JSON patch."""
+    return "/metadata/annotations/" + key.replace("~", "~0").replace("/", "~1")
+
+
 def key_of(obj: Any) -> Key:
     """The namespace and name of a ``KubeObject``."""
     if isinstance(obj, dict):

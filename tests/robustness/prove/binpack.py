@@ -43,7 +43,8 @@ def branch(ledger: Ledger, demand: Demand, decision: Decision) -> str:
     if decision.created:
         return f"{asked}, {words}: opens a vGPU"
     idle = any(ledger.devices[device_id].idle for device_id in decision.devices)
-    return f"{asked}, {words}: {'idle' if idle else 'in use'}{labels_of(demand)}"
+    labels = labels_of(demand) if demand.count == 1 else ""
+    return f"{asked}, {words}: {'idle' if idle else 'in use'}{labels}"
 
 
 def labels_of(demand: Demand) -> str:

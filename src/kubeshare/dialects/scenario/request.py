@@ -1,8 +1,9 @@
 """Reads requests and holders of a scenario in their policy's fields.
 
 Each manifest family has its own fields: shares (SharePods), ``gpuMem`` (gpushare), ``cores`` and
-``memoryBlocks`` (Gaia). Labels bind under every policy, so requests of every family may have them. Requests of a built-in policy use the fields of its family,
-those of other policies the fields of SharePods.
+``memoryBlocks`` (Gaia). Labels bind under every policy, so requests of every family may have
+them. Requests of a built-in policy use the fields of its family, those of other policies the
+fields of SharePods.
 """
 
 from collections.abc import Callable, Mapping

@@ -19,6 +19,7 @@ from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.predicates.node_resources import NodeResources
 from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.constants import (
     ANNOTATION_GPUIDS,
     ANNOTATION_NODE,
@@ -38,6 +39,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.pod import PREFIX
 from kubeshare.dialects.priority_and_gang import gang_named
+from kubeshare.dialects.write_back import PlacedGpu, gpu_annotations, gpuid_annotation
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.controller import RequeueAfter
@@ -184,7 +186,23 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
     async def bind(self, node: str, gpuids: Sequence[str]) -> "_PodRequester":
         decision = f"vGPU {', '.join(gpuids)} on node {node}"
         scheduled = await self._write("True", Reason.BOUND, decision) or self
-        return await scheduled.patched(_decision(scheduled.raw, scheduled.view, node, gpuids))
+        published = self._published(gpuids)
+        return await scheduled.patched(
+            _decision(scheduled.raw, scheduled.view, node, gpuids, published)
+        )
+
+    def _published(self, gpuids: Sequence[str]) -> dict[str, str]:
+        """What the published versions write into a pod in their spelling."""
+        metadata = self.view.metadata
+        gpus = [
+            PlacedGpu(vgpu.spec.uuid, vgpu.spec.model, holder.memory_bytes)
+            for vgpu in self.kind.cluster_state.pool.held_by(self.uid)
+            if (holder := holder_of(vgpu, self.uid))
+        ]
+        written = gpu_annotations(metadata.labels, gpus)
+        if not metadata.annotations.get(PREFIX + "id"):
+            written |= gpuid_annotation(metadata.annotations, gpuids)
+        return written
 
     async def confirm(self) -> None:
         """Do nothing: the condition was written while the pod was gated."""
@@ -202,11 +220,13 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
         return None if answer is None else self._assume(answer)
 
 
-def _decision(raw: Raw, pod: Pod, node: str, gpuids: Sequence[str]) -> list[dict[str, Any]]:
+def _decision(
+    raw: Raw, pod: Pod, node: str, gpuids: Sequence[str], published: Mapping[str, str]
+) -> list[dict[str, Any]]:
     """The patch that ungates a pod, valid only for the resourceVersion that was read."""
     metadata: Mapping[str, Any] = raw["metadata"]
     annotations = dict(metadata.get("annotations") or {})
-    annotations |= {ANNOTATION_GPUIDS: ",".join(gpuids), ANNOTATION_NODE: node}
+    annotations |= {ANNOTATION_GPUIDS: ",".join(gpuids), ANNOTATION_NODE: node, **published}
     labels = {**(metadata.get("labels") or {}), LABEL_VGPU: gpuids[0]}
     gate = [each.name for each in pod.spec.scheduling_gates].index(GATE)
     return [

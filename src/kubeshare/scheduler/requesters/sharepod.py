@@ -20,10 +20,12 @@ from kubeshare.api.types.v1 import SHAREPODS, VGPU, ExcludedNode, SharePod
 from kubeshare.api.vgpu_readiness import Blocker
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.dialects.share_fields import without_own_gpuid
+from kubeshare.dialects.write_back import gpuid_annotation
 from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.conditions import find_condition
-from kubeshare.kube.meta import Condition, Key, key_of
+from kubeshare.kube.meta import Condition, Key, annotation_path, key_of
 from kubeshare.kube.resources import Raw
 from kubeshare.scheduler.requesters.base import Requester, RequesterKey
 from kubeshare.scheduler.requesters.object import ObjectKind, RequesterObject
@@ -161,8 +163,20 @@ class _SharePodRequester(RequesterObject[SharePods, SharePod]):
             {"op": "test", "path": "/metadata/resourceVersion", "value": version},
             {"op": "add", "path": "/spec/nodeName", "value": node},
             {"op": "add", "path": "/spec/gpu", "value": gpu},
+            *self._published_gpuid(gpuids),
             # From now on it may have a pod, which has to be deleted first.
             *finalizer.add(self.view),
+        ]
+
+    def _published_gpuid(self, gpuids: Sequence[str]) -> list[Mapping[str, Any]]:
+        """The operations that write the GPUID as the published version does, unless it is given."""
+        if self.gpuids:
+            return []
+        annotations = self.view.metadata.annotations
+        own = without_own_gpuid(annotations, decided=True, given=False)
+        return [
+            {"op": "add", "path": annotation_path(key), "value": value}
+            for key, value in gpuid_annotation(own, gpuids).items()
         ]
 
     async def _write(self, status: str, reason: Reason, message: str) -> bool:

@@ -186,7 +186,8 @@ async def test_a_sharepod_of_annotations_alone_is_moved_too(world: World) -> Non
     assert_scheduled(world, "a", node="n2")
     stored = world.server.stored(SHAREPODS, "a", "default")
     assert stored is not None
-    assert stored["metadata"]["annotations"] == annotations
+    written = {"kubeshare/GPUID": stored["spec"]["gpu"]["id"]}
+    assert stored["metadata"]["annotations"] == annotations | written
 
 
 @scenario(n1=1, n2=2)

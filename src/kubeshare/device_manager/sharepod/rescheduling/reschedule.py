@@ -18,7 +18,9 @@ from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.constants import MANAGER_DEVICES
 from kubeshare.api.types.v1 import SHAREPODS, ExcludedNode, SharePod
 from kubeshare.device_manager.events import Events
+from kubeshare.dialects.share_fields import ANNOTATIONS
 from kubeshare.kube.client.client import Client
+from kubeshare.kube.meta import annotation_path
 from kubeshare.kube.resources import Raw
 
 
@@ -82,7 +84,8 @@ class Rescheduler:
 async def clear_decision(client: Client, raw: Raw, set_aside: Sequence[ExcludedNode] = ()) -> None:
     """Remove Sched's decision from a SharePod: GPUIDs and node, but what its author has given.
 
-    ``spec.gpu.attempt`` stays, so that Sched goes on counting.
+    The published GPUID that Sched has written goes too. ``spec.gpu.attempt`` stays, so that Sched
+    goes on counting.
 
     Args:
         client: writes the SharePod.
@@ -104,6 +107,8 @@ async def clear_decision(client: Client, raw: Raw, set_aside: Sequence[ExcludedN
         {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
         {"op": "add", "path": "/spec/gpu", "value": gpu},
     ]
+    if ANNOTATIONS["id"] in (metadata.get("annotations") or {}) and not gpu.get("idGiven"):
+        operations.append({"op": "remove", "path": annotation_path(ANNOTATIONS["id"])})
     if not gpu.get("nodeGiven"):
         operations.append({"op": "remove", "path": "/spec/nodeName"})
     await client.json_patch(

@@ -1,0 +1,64 @@
+"""The annotations that the published versions write into a placed object.
+
+Programs that read them find them here too, on objects in the spelling of that version.
+KubeShare never reads them: what is placed where follows from holders.
+"""
+
+from collections.abc import Mapping, Sequence
+
+import msgspec
+
+from kubeshare.dialects import sharedgpu
+from kubeshare.dialects.share_fields import ANNOTATIONS
+
+GPU_UUID = "sharedgpu/gpu_uuid"
+GPU_MODEL = "sharedgpu/gpu_model"
+GPU_MEMORY = "sharedgpu/gpu_mem"
+
+
+class PlacedGpu(msgspec.Struct, frozen=True):
+    """A GPU of a placed object.
+
+    Attributes:
+        uuid: the UUID of the physical GPU, "" while it is unknown.
+        model: its model, "" if unknown.
+        memory_bytes: the memory that the object may use.
+    """
+
+    uuid: str
+    model: str
+    memory_bytes: int
+
+
+def gpuid_annotation(annotations: Mapping[str, str], gpuids: Sequence[str]) -> dict[str, str]:
+    """The first version's ``kubeshare/GPUID`` of an object whose GPUID the scheduler chose.
+
+    Args:
+        annotations: of the object; the published ones ask for the share, or nothing is written.
+        gpuids: the GPUIDs that were chosen; the first version has one.
+    """
+    key = ANNOTATIONS["id"]
+    if not annotations.get(ANNOTATIONS["request"]) or annotations.get(key) or len(gpuids) != 1:
+        return {}
+    return {key: gpuids[0]}
+
+
+def gpu_annotations(labels: Mapping[str, str], gpus: Sequence[PlacedGpu]) -> dict[str, str]:
+    """The second version's annotations of a pod that asks by ``sharedgpu/…`` labels.
+
+    Of several GPUs, UUIDs and models each end with a comma, and the memory is that of all. What is
+    unknown is left out.
+
+    Args:
+        labels: of the pod; a label asks for the share, or nothing is written.
+        gpus: the GPUs of the pod.
+    """
+    if not labels.get(sharedgpu.LIMIT) or not gpus:
+        return {}
+    uuids = [gpu.uuid for gpu in gpus]
+    models = [gpu.model.replace(" ", "-") for gpu in gpus]
+    written = {GPU_MEMORY: str(sum(gpu.memory_bytes for gpu in gpus))}
+    for key, values in ((GPU_UUID, uuids), (GPU_MODEL, models)):
+        if all(values):
+            written[key] = values[0] if len(values) == 1 else "".join(f"{each}," for each in values)
+    return written
