@@ -23,14 +23,34 @@ SECONDS = 180.0
 
 
 @pytest.fixture
-def without_plugin(stage: Stage) -> Iterator[None]:
-    """The device plugin of the node is stopped; afterwards the node is as before."""
-    stage.lab.stop_component(f"{HERE}/{DEVICE_PLUGIN}")
+def plugin_returns(stage: Stage) -> Iterator[None]:
+    """Whatever becomes of the device plugin of the node, it runs afterwards."""
+    yield
+    eventually(lambda: not static(stage), "the static vGPUs to be gone", seconds=SECONDS)
+    stage.lab.up()
+
+
+@pytest.fixture
+def label_goes(stage: Stage, plugin_returns: None, space: Space) -> Iterator[None]:
+    """The node is not asked for afterwards; that is before the namespace is cleared.
+
+    The namespace waits until no vGPU is kept, and the plugin until its GPUs are free.
+    """
+    del plugin_returns, space
     yield
     stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus-")
     stage.kubectl("uncordon", HERE)
-    eventually(lambda: not static(stage), "the static vGPUs to be gone", seconds=SECONDS)
-    stage.lab.up()
+
+
+@pytest.fixture
+def without_plugin(stage: Stage, label_goes: None) -> None:
+    """The device plugin of the node is stopped."""
+    del label_goes
+    stop_plugin(stage)
+
+
+def stop_plugin(stage: Stage) -> None:
+    stage.lab.stop_component(f"{HERE}/{DEVICE_PLUGIN}")
 
 
 def static(stage: Stage) -> dict[str, list[str]]:
@@ -123,7 +143,8 @@ def test_a_pod_that_shares_a_gpu_runs_on_while_its_node_is_given_back(
     stage: Stage, space: Space
 ) -> None:
     stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus=owned")
-    until_free_after_takeover(stage)
+    until_owned(stage)
+    until_free(stage)
     space.share(
         "a",
         {"request": "0.5", "memory": "1Gi"},
@@ -140,36 +161,23 @@ def test_a_pod_that_shares_a_gpu_runs_on_while_its_node_is_given_back(
     until_owned(stage, "NotRequested")
 
 
-def until_free_after_takeover(stage: Stage) -> None:
-    until_owned(stage)
-    until_free(stage)
-
-
+@pytest.mark.usefixtures("label_goes")
 def test_a_node_with_a_pod_that_shares_is_taken_over_under_it(stage: Stage, space: Space) -> None:
-    space.share(
-        "a",
-        {"request": "0.5", "memory": "1Gi"},
-        nodeSelector=ON_IT,
-    )
+    space.share("a", {"request": "0.5", "memory": "1Gi"}, nodeSelector=ON_IT)
     place = space.ready("a")
     before = space.lives("a")
     stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus=owned")
     message = until_owned(stage, "GPUsOffered")["message"]
     assert f"kubectl cordon {HERE}" in message
-    stage.lab.stop_component(f"{HERE}/{DEVICE_PLUGIN}")
-    try:
-        until_owned(stage)
-        eventually(lambda: static(stage).keys() == uuids(stage), "the static vGPUs")
-        eventually(lambda: not stage.placeholders(), "the placeholders to be gone")
-        assert static(stage)[place.uuid] == ["a"]
-        stage.works_for(place, "a")
-        assert space.lives("a") == before
-        space.delete("shp", "a")
-        until_free(stage)
-    finally:
-        stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus-")
-        eventually(lambda: not static(stage), "the static vGPUs to be gone", seconds=SECONDS)
-        stage.lab.up()
+    stop_plugin(stage)
+    until_owned(stage)
+    eventually(lambda: static(stage).keys() == uuids(stage), "the static vGPUs")
+    eventually(lambda: not stage.placeholders(), "the placeholders to be gone")
+    assert static(stage)[place.uuid] == ["a"]
+    stage.works_for(place, "a")
+    assert space.lives("a") == before
+    space.delete("shp", "a")
+    until_free(stage)
 
 
 @pytest.mark.usefixtures("without_plugin")
