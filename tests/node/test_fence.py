@@ -134,6 +134,41 @@ def test_a_placeholder_that_only_the_watch_has_lost_is_there(
     assert grants(agent) == [CLAIM.uid]
 
 
+def make_static(server: FakeApiServer) -> None:
+    server.change(VGPUS, "red", "", lambda vgpu: vgpu["spec"].update(pool="static"))
+
+
+def test_a_vgpu_that_has_become_static_needs_no_placeholder(
+    shared: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    make_static(shared.server)
+    remove(shared.server)
+    shared.add_pod("b")
+    shared.add_vgpu_holder("red", shared.holder("b"))
+    write_daemon_status(paths, claim_reference("b").uid, "ACTIVE")
+
+    async def act(running: Agent) -> None:
+        await look(running)
+        await running.prepare(claim_reference("b"))
+
+    start(agent, act)
+    assert sorted(grants(agent)) == sorted([CLAIM.uid, claim_reference("b").uid])
+
+
+def test_the_watch_may_report_a_static_vgpu_after_its_placeholder_has_gone(
+    shared: Cluster, agent: Running
+) -> None:
+    async def act(running: Agent) -> None:
+        remove(shared.server)
+        await asyncio.sleep(1)
+        shared.server.freeze_watches()
+        make_static(shared.server)
+        await look(running)
+
+    start(agent, act)
+    assert grants(agent) == [CLAIM.uid]
+
+
 def test_nobody_is_prepared_on_a_gpu_that_nothing_keeps(shared: Cluster, agent: Running) -> None:
     remove(shared.server)
     shared.add_pod("b")

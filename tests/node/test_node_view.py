@@ -3,6 +3,7 @@
 from typing import Any
 
 from fakes.node import NODE
+from fakes.objects import holder, vgpu
 from kubeshare.kube.resources import PODS
 from kubeshare.node.node_view import NodeView
 from kubeshare.simulator.control import FakeApiServer, run_virtual
@@ -31,5 +32,21 @@ def test_containers_of_every_kind_are_known_by_their_ids_once_they_are_made() ->
                 "2b": ("u", "main"),
                 "3c": ("u", "debug"),
             }
+
+    run_virtual(main())
+
+
+def test_a_gpu_that_vanishes_stays_listed_for_holders_or_a_placeholder_only() -> None:
+    async def main() -> None:
+        async with FakeApiServer().client() as client:
+            view = NodeView(client, NODE)
+            view.vgpus.store.replace(
+                [
+                    vgpu("a", uuid="GPU-a", pool="static"),
+                    vgpu("b", uuid="GPU-b", pool="static", holders=(holder("x"),)),
+                    vgpu("c", uuid="GPU-c"),
+                ]
+            )
+            assert view.promised() == {"GPU-b", "GPU-c"}
 
     run_virtual(main())

@@ -201,6 +201,33 @@ def test_a_gpu_with_less_memory_than_was_promised_is_refused(
         resolve()
 
 
+def test_a_gpu_of_another_vgpu_is_not_written_twice(
+    cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve
+) -> None:
+    cluster.add_vgpu("red", uuid="")
+    cluster.add_placeholder("red")
+    cluster.add_vgpu("blue", uuid=A_GPU.uuid)
+    kubelet.devices[POD] = {WHOLE: [A_GPU.uuid]}
+    with pytest.raises(TerminalError, match=f"given GPU {A_GPU.uuid} of vGPU blue"):
+        resolve()
+    assert spec(cluster.server)["uuid"] == ""
+
+
+def test_a_gpu_of_a_vgpu_that_is_being_deleted_is_waited_for(
+    cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve
+) -> None:
+    cluster.add_vgpu("red", uuid="")
+    cluster.add_placeholder("red")
+    cluster.add_vgpu("blue", uuid=A_GPU.uuid)
+    cluster.server.change(VGPUS, "blue", "", lambda vgpu: vgpu["status"].update(phase="Deleting"))
+    kubelet.devices[POD] = {WHOLE: [A_GPU.uuid]}
+    assert isinstance(resolve(), RequeueAfter)
+    assert spec(cluster.server)["uuid"] == ""
+    cluster.server.remove(VGPUS, "blue")
+    assert resolve() is None
+    assert spec(cluster.server)["uuid"] == A_GPU.uuid
+
+
 def test_a_vgpu_that_changed_meanwhile_is_not_written(
     cluster: Cluster, kubelet: FakeKubelet, agent: Running, paths: NodePaths
 ) -> None:
