@@ -113,7 +113,8 @@ class Events:
 
     def ownership(self, node: Node, owned: Condition) -> None:
         """Whether KubeShare owns the GPUs of a node has changed, or why not."""
-        kind = NORMAL if owned.status == "True" else WARNING
+        conflicts = (Reason.GPUS_OFFERED, Reason.GPUS_IN_USE, Reason.AGENT_OUTDATED)
+        kind = WARNING if owned.reason in conflicts else NORMAL
         about = reference(NODES, node)
         self._recorder.emit(about, owned.reason, "TakingOver", owned.message, type=kind)
 

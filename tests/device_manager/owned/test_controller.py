@@ -166,6 +166,26 @@ async def test_gpus_that_a_native_pod_uses_are_not_taken_over_before_it_has_ende
 
 
 @scenario(n1=1)
+async def test_a_pod_that_may_have_a_gpu_by_a_claim_delays_the_takeover(world: World) -> None:
+    """The slices of a DRA driver that was stopped are gone, the claims of its pods are not."""
+    world.deadline = LONG
+    claims = [{"name": "gpu", "resourceClaimName": "mine"}]
+    pod = manifests.pod("claims", nodeName="n1", resourceClaims=claims)
+    pod["metadata"]["namespace"] = "default"
+    world.server.seed(PODS, pod | {"status": {"phase": "Running"}})
+    own(world, "n1")
+    world.start()
+    found = await expect_owned(world, "n1", "GPUsInUse")
+    assert "default/claims" in found["message"]
+    assert not world.vgpus()
+    world.server.remove(PODS, "claims", "default")
+    await expect_phases(world, "Idle")
+    world.server.seed(PODS, pod | {"status": {"phase": "Running"}})
+    await world.quiet(LONG)
+    assert owned(world, "n1")["reason"] == "Owned"
+
+
+@scenario(n1=1)
 async def test_a_plugin_that_restarts_is_no_takeover(world: World) -> None:
     label_node(world, "n1", gpus="owned")
     world.start()

@@ -94,6 +94,7 @@ def test_while_a_node_settles_it_keeps_its_mode() -> None:
         offered=st.integers(0, 2),
         by_claims=st.integers(0, 2),
         users=st.sampled_from([(), ("a",)]),
+        claimants=st.sampled_from([(), ("d",)]),
         unresolved=st.sampled_from([(), ("b",)]),
         static=st.sampled_from([(), ("c",)]),
         held=st.just(()),

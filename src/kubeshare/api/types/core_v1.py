@@ -49,7 +49,10 @@ class PodResourceClaim(Struct, frozen=True, omit_defaults=True, gc=False):
 
 
 class PodSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True, gc=False):
-    """The node that a pod is bound to (``""`` before), and its resources."""
+    """The node that a pod is bound to (``""`` before), and its resources.
+
+    ``resource_claims`` are those that its author names; one for an extended resource is not listed.
+    """
 
     node_name: str = ""
     containers: tuple[Container, ...] = ()

@@ -101,12 +101,14 @@ class OwnedNodes:
             return taking_over(facts, SETTLED_SECONDS), RequeueAfter(left)
         live = await self._client.get(NODES, key.name)
         pods = await self._client.list(PODS, fields=f"spec.nodeName={key.name}")
-        return decide(self._facts(live, found, pods.items)), None
+        ownership = decide(self._facts(live, found, pods.items))
+        # The end of a pod with claims triggers nothing.
+        return ownership, None if ownership.accepts else RequeueAfter(SETTLED_SECONDS)
 
     def _facts(self, node: Node, found: GPUNode, pods: Iterable[Pod]) -> Facts:
         name = node.metadata.name
         static = self._static.of(name)
-        users = [pod for pod in pods if pod.whole_gpus and not pod.terminal]
+        others = [pod for pod in pods if not (pod.terminal or pod.placeholder_of)]
         return Facts(
             node=name,
             requested=is_requested(node, self._configuration.now().owned),
@@ -114,7 +116,8 @@ class OwnedNodes:
             supported=found.spec.supports_owned,
             offered=node.whole_gpus,
             by_claims=found.spec.dra_count,
-            users=tuple(str(pod.metadata.key) for pod in users if not pod.placeholder_of),
+            users=tuple(str(pod.metadata.key) for pod in others if pod.whole_gpus),
+            claimants=tuple(str(pod.metadata.key) for pod in others if pod.spec.resource_claims),
             unresolved=tuple(self._static.unresolved(name)),
             static=tuple(vgpu.metadata.name for vgpu in static),
             held=tuple(vgpu.metadata.name for vgpu in static if vgpu.status.holders),

@@ -1,9 +1,9 @@
 """Decides who owns the GPUs of a node, and says why. Pure.
 
 A node that is asked for becomes owned once nothing else hands out its GPUs: no device plugin and no
-DRA driver offers them, no pod uses a whole one, and no placeholder may have one that is not known
-yet. A node that is owned stays so while it has static vGPUs; they accept holders while the same
-holds.
+DRA driver offers them, no pod uses a whole one or may have one by a claim, and no placeholder may
+have one that is not known yet. A node that is owned stays so while it has static vGPUs. They accept
+holders while nothing else offers the GPUs, and no pod uses a whole one.
 """
 
 from collections.abc import Iterable
@@ -36,6 +36,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         offered: whole GPUs that its device plugin offers.
         by_claims: whole GPUs that a DRA driver offers.
         users: the pods, placeholders aside, that use whole GPUs of it.
+        claimants: other pods with devices of a DRA driver; they may have GPUs.
         unresolved: vGPUs whose placeholder may have a GPU that is not known yet.
         static: its static vGPUs.
         held: those of them with holders.
@@ -48,6 +49,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     offered: int = 0
     by_claims: int = 0
     users: tuple[str, ...] = ()
+    claimants: tuple[str, ...] = ()
     unresolved: tuple[str, ...] = ()
     static: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
@@ -78,7 +80,7 @@ def decide(facts: Facts) -> Ownership:
         return _refused(MODE_OWNED, conflict or _releasing(facts))
     owned = facts.owned or bool(facts.static)
     if conflict is None and not owned:
-        conflict = _unresolved(facts)
+        conflict = _unresolved(facts) or _claimed(facts)
     if conflict is not None:
         return _refused(MODE_OWNED if owned else MODE_SHARED, conflict)
     message = f"KubeShare owns the GPUs of node {facts.node}: each has a static vGPU"
@@ -131,6 +133,17 @@ def _unresolved(facts: Facts) -> tuple[Reason, str] | None:
     return Reason.TAKING_OVER, (
         f"the node agent of {facts.node} has not reported yet which GPU these vGPUs have: "
         f"{_names(facts.unresolved)}"
+    )
+
+
+def _claimed(facts: Facts) -> tuple[Reason, str] | None:
+    """Why a pod may have a GPU by a claim that its driver has not been told to release."""
+    if not facts.claimants:
+        return None
+    return Reason.GPUS_IN_USE, (
+        f"pods of node {facts.node} use devices by ResourceClaims, which may be its GPUs: "
+        f"{_names(facts.claimants)}. Delete them, or wait until they have ended; they may come "
+        "back when the node is owned"
     )
 
 
