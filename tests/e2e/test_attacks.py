@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from e2e.space import BURN, REST, Space, container
+from e2e.space import BURN, REST, Space, claim_manifest, container
 from e2e.stage import Place, Stage, eventually
 from kubeshare.lab.errors import LabError
 
@@ -25,6 +25,27 @@ HOLD = "example.org/hold"
 LIST_DEVICES = ("sh", "-c", "ls /dev /run /opt; env; cat /etc/ld.so.preload; true")
 
 
+@pytest.fixture(scope="module", autouse=True)
+def forger(shared_space: Space) -> str:
+    """A pod with a claim and without a holder; its node waits for one during other tests."""
+    claims = [{"name": "gpu", "resourceClaimName": "forged"}]
+    asks = container(REST, resources={"claims": [{"name": "gpu"}]})
+    shared_space.create(
+        {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"name": "forger"},
+            "spec": {"resourceClaims": claims, "containers": [asks]},
+        }
+    )
+    pod = shared_space.find_pod("forger")
+    assert pod is not None
+    made = json.dumps(claim_manifest("forged", pod))
+    where = ("-n", shared_space.name, "--as=system:kube-scheduler")
+    shared_space.stage.kubectl("create", "-f", "-", *where, stdin=made)
+    return "forger"
+
+
 @pytest.fixture(scope="module")
 def victim(shared_space: Space) -> Place:
     """Where a SharePod runs of which others want a part, or the whole GPU."""
@@ -35,8 +56,8 @@ def victim(shared_space: Space) -> Place:
 @pytest.fixture(scope="module")
 def claim(shared_space: Space, victim: Place) -> Raw:
     """The claim by which the victim's containers have their part."""
-    (only,) = shared_space.stage.items(CLAIMS.format(shared_space.name))
-    return only
+    claims = shared_space.stage.items(CLAIMS.format(shared_space.name))
+    return next(one for one in claims if one["metadata"]["name"].startswith("victim-"))
 
 
 def test_devices_named_in_annotations_are_not_given(
@@ -145,6 +166,20 @@ def test_a_forged_claim_does_not_stop_the_scheduler_of_the_cluster(
     space.pod("next", {"cpu": "1m"}, REST)
     space.until_phase("next", "Running")
     assert "only a scheduler creates claims of extended resources" in refused
+
+
+def test_a_pod_with_a_claim_and_without_a_holder_never_starts(
+    shared_space: Space, forger: str
+) -> None:
+    said = shared_space.event(forger, "FailedPrepareDynamicResources")
+
+    assert "only KubeShare makes one" in said
+    pod = shared_space.find_pod(forger)
+    assert pod is not None
+    assert pod["status"]["phase"] == "Pending"
+    (only,) = pod["status"]["containerStatuses"]
+    assert "waiting" in only["state"]
+    assert only["started"] is False
 
 
 def thief(name: str, claim: str, **spec: Any) -> Raw:

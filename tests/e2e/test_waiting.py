@@ -1,10 +1,8 @@
 """What cannot be placed says why, with numbers, and is placed as soon as it can be."""
 
-import json
-
 import pytest
 
-from e2e.space import REST, Space, claim_manifest, container
+from e2e.space import REST, Space
 from e2e.stage import Stage, eventually
 from kubeshare.api.types.constants import VGPU_RESOURCE
 from kubeshare.lab.errors import LabError
@@ -12,27 +10,6 @@ from kubeshare.lab.errors import LabError
 pytestmark = pytest.mark.lab
 
 GPUS = 4
-
-
-@pytest.fixture(scope="module", autouse=True)
-def forger(shared_space: Space) -> str:
-    """A pod with a claim and without a holder, for which its node waits in the meantime."""
-    claims = [{"name": "gpu", "resourceClaimName": "forged"}]
-    asks = container(REST, resources={"claims": [{"name": "gpu"}]})
-    shared_space.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "forger"},
-            "spec": {"resourceClaims": claims, "containers": [asks]},
-        }
-    )
-    pod = shared_space.find_pod("forger")
-    assert pod is not None
-    made = json.dumps(claim_manifest("forged", pod))
-    where = ("-n", shared_space.name, "--as=system:kube-scheduler")
-    shared_space.stage.kubectl("create", "-f", "-", *where, stdin=made)
-    return "forger"
 
 
 def test_memory_that_no_gpu_has_is_refused_with_the_numbers(stage: Stage, space: Space) -> None:
@@ -106,15 +83,3 @@ def test_two_that_name_the_same_gpuid_share_that_gpu(stage: Stage, space: Space)
 def test_a_pod_that_asks_for_a_part_without_saying_how_much_is_refused(shared_space: Space) -> None:
     with pytest.raises(LabError, match="says how much it needs"):
         shared_space.pod("asks", {VGPU_RESOURCE: "1"}, REST)
-
-
-def test_a_pod_that_claims_a_part_by_itself_never_starts(shared_space: Space, forger: str) -> None:
-    said = shared_space.event(forger, "FailedPrepareDynamicResources")
-
-    assert "only KubeShare makes one" in said
-    pod = shared_space.find_pod(forger)
-    assert pod is not None
-    assert pod["status"]["phase"] == "Pending"
-    (only,) = pod["status"]["containerStatuses"]
-    assert "waiting" in only["state"]
-    assert only["started"] is False
