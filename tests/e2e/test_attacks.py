@@ -234,6 +234,54 @@ def test_a_second_pod_does_not_use_the_claim_of_another(
     space.delete("pod", "scheduled")
 
 
+@pytest.fixture
+def unguarded(stage: Stage) -> Iterator[None]:
+    """Claims may be reserved for any pod, as if an administrator had deleted the policy."""
+    which = ("validatingadmissionpolicybinding", "kubeshare-guard-claim-users")
+    binding = json.loads(stage.kubectl("get", *which, "-o", "json"))
+    for field in ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"):
+        binding["metadata"].pop(field, None)
+    stage.kubectl("delete", *which)
+    try:
+        yield
+    finally:
+        stage.kubectl("create", "-f", "-", stdin=json.dumps(binding))
+
+
+@pytest.mark.usefixtures("unguarded")
+def test_the_node_reports_a_second_user_of_a_claim_and_keeps_the_share_for_it(
+    stage: Stage, space: Space, editor: Editor
+) -> None:
+    victim = "victim-whose-name-has-more-than-thirty-eight-characters"
+    space.share(victim, {"request": "0.3"}, REST)
+    place = space.ready(victim)
+    (claim,) = stage.items(CLAIMS.format(space.name))
+    name = claim["metadata"]["name"]
+
+    user = {"resource": "pods", "name": "thief", "uid": "1"}
+    reserve = [{"op": "add", "path": "/status/reservedFor/-", "value": user}]
+    dry = ("--subresource=status", "--dry-run=server", "--type=json", "-p", json.dumps(reserve))
+
+    def may_be_reserved() -> bool:
+        try:
+            stage.kubectl("patch", "resourceclaim", name, "-n", space.name, *dry)
+        except LabError:
+            return False
+        return True
+
+    eventually(may_be_reserved, "the policy to be gone")
+    assert editor.create(thief("thief", name)) == ""
+    space.until_phase("thief", "Running")
+
+    said = space.event(victim, "ForeignProcess")
+    space.delete("sharepod", victim)
+    eventually(lambda: space.find_pod(victim) is None, "the victim to be gone")
+    assert "is of another pod and uses" in said
+    assert victim in stage.holders(place.gpuid)
+    space.delete("pod", "thief")
+    eventually(lambda: victim not in stage.holders(place.gpuid), "the share to be released")
+
+
 def test_a_claim_that_tells_whose_it_is_cannot_be_named(
     stage: Stage, space: Space, editor: Editor
 ) -> None:
