@@ -282,7 +282,7 @@ def test_the_node_reports_a_second_user_of_a_claim_and_keeps_the_share_for_it(
     eventually(lambda: victim not in stage.holders(place.gpuid), "the share to be released")
 
 
-def test_a_claim_that_tells_whose_it_is_cannot_be_named(
+def test_a_claim_whose_name_shows_its_pod_cannot_be_named(
     stage: Stage, space: Space, editor: Editor
 ) -> None:
     space.share("victim", {"request": "0.3"}, REST)

@@ -290,6 +290,8 @@ class _Agent(Agent):
             _Gpus(devices, faults),
             library,
             allocated=machine.given,
+            # Each pod here uses its own claim only.
+            claim_in_use=lambda _claim: False,
             has_processes=machine.containers.__contains__,
         )
         self.driver = cast("Driver", _FakeSockets(machine, self))
