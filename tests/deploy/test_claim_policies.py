@@ -138,7 +138,9 @@ def test_only_schedulers_create_claims_of_shares_and_of_extended_resources(
 
 
 @pytest.mark.parametrize("make", [claim, template])
-def test_every_user_creates_claims_of_other_drivers(space: Namespace, make: Callable[..., Raw]) -> None:
+def test_every_user_creates_claims_of_other_drivers(
+    space: Namespace, make: Callable[..., Raw]
+) -> None:
     space.create(make(devices(), annotations={"note": "mine"}), by=MALLORY)
 
 
