@@ -10,6 +10,7 @@ from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.control_plane.api_server import ApiServer, local_api_server
 from kubeshare.lab.progress import Progress
 from labs import CLUSTER, lab_of_this_run
+from plain_kubectl import PlainApiServer
 
 # How long it takes to draw an example depends on what else the machine does.
 _UNTIMED = (HealthCheck.too_slow,)
@@ -75,4 +76,4 @@ def apiserver() -> Iterator[ApiServer]:
     nothing is garbage collected. Each test uses a namespace of its own.
     """
     with local_api_server(Progress()) as server:
-        yield server
+        yield PlainApiServer(server.settings, server.programs)

@@ -7,13 +7,14 @@ import http.client
 import json
 import ssl
 import threading
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import urlsplit
 
 from kubeshare.lab.errors import LabError
 
-_TIMEOUT_SECONDS: Final = 10.0
+_TIMEOUT_SECONDS: Final = 30.0
 _FIRST_ERROR: Final = 400
 
 
@@ -40,7 +41,7 @@ class Requests:
         body: object = None,
         *,
         content_type: str = "application/json",
-        headers: dict[str, str] | None = None,
+        headers: Sequence[tuple[str, str]] = (),
     ) -> Any:
         """Send a request and return the decoded answer.
 
@@ -48,7 +49,7 @@ class Requests:
             LabError: the API server cannot be reached or refuses; the message has its reason.
         """
         content = None if body is None else json.dumps(body).encode()
-        sent = {"Content-Type": content_type, **(headers or {})}
+        sent = [("Content-Type", content_type), *headers]
         status, reason, answer = self._exchange(method, path, content, sent)
         if status >= _FIRST_ERROR:
             text = answer.decode(errors="replace")
@@ -58,7 +59,7 @@ class Requests:
         return json.loads(answer)
 
     def _exchange(
-        self, method: str, path: str, content: bytes | None, headers: dict[str, str]
+        self, method: str, path: str, content: bytes | None, headers: Sequence[tuple[str, str]]
     ) -> tuple[int, str, bytes]:
         kept: http.client.HTTPSConnection | None = getattr(self._kept, "connection", None)
         # The server may have closed a kept connection. A read is sent again over a new one;
@@ -95,8 +96,13 @@ class Requests:
         method: str,
         path: str,
         content: bytes | None,
-        headers: dict[str, str],
+        headers: Sequence[tuple[str, str]],
     ) -> tuple[int, str, bytes]:
-        connection.request(method, path, body=content, headers=headers)
+        connection.putrequest(method, path)
+        for name, value in headers:
+            connection.putheader(name, value)
+        if content is not None:
+            connection.putheader("Content-Length", str(len(content)))
+        connection.endheaders(content)
         answer = connection.getresponse()
         return answer.status, answer.reason, answer.read()
