@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -41,7 +42,8 @@ def test_it_prints_what_kubectl_prints(both: tuple[PlainApiServer, ApiServer]) -
         server.kubectl("patch", "cm", "a", "--type=merge", "-p", '{"data": {"k": "w"}}', *HERE)
         found = json.loads(server.kubectl("get", "cm", "a", "-o", "json", *HERE))
         printed[-1].append(str((found["metadata"]["labels"], found["data"])))
-        for wrong in ({"data": {"k": 1}}, {"datum": {}}):
+        wrongs: list[dict[str, Any]] = [{"data": {"k": 1}}, {"datum": {}}]
+        for wrong in wrongs:
             with pytest.raises(LabError, match="BadRequest"):
                 server.kubectl("create", "-f", "-", *HERE, stdin=json.dumps(MAP | wrong))
         with pytest.raises(LabError, match=r"\(Forbidden\).*mallory"):
