@@ -7,6 +7,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import click
+import msgspec
 
 if TYPE_CHECKING:
     from kubeshare.lab.cluster import Lab
@@ -39,15 +40,20 @@ def lab() -> None:
 @_name
 @click.option("--nodes", type=click.IntRange(min=1), help="How many nodes.  [default: 2]")
 @click.option("--gpus", help="GPUs of each node: a name like V100x2, or a profile file.")
-def up(name: str, nodes: int | None, gpus: str | None) -> None:
+@click.option(
+    "--dra",
+    type=click.IntRange(min=0),
+    help="On how many nodes, the last ones, a DRA driver offers the GPUs.  [default: 0]",
+)
+def up(name: str, nodes: int | None, gpus: str | None, dra: int | None) -> None:
     """Boot the lab; bring back what has died when it is there already."""
     from kubeshare.lab.cluster import Shape  # noqa: PLC0415 - see _lab
 
     chosen = _lab(name)
-    given = {"nodes": nodes, "gpus": gpus}
+    given = {"nodes": nodes, "gpus": gpus, "dra": dra}
     given = {key: value for key, value in given.items() if value is not None}
     there = chosen.shape or Shape()
-    chosen.up(Shape(**{"nodes": there.nodes, "gpus": there.gpus, **given}))  # type: ignore[arg-type]
+    chosen.up(msgspec.structs.replace(there, **given))
     click.echo(f"lab {name} is up\n  export KUBECONFIG={chosen.kubeconfig}")
 
 

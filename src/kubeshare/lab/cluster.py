@@ -44,10 +44,13 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
         nodes: how many.
         gpus: the profile of each node's fake GPUs: a name like ``V100x2``, a
             file of the fake GPU's own format, or ``none``.
+        dra: on how many nodes, the last ones, NVIDIA's DRA driver offers the GPUs, not its
+            device plugin.
     """
 
     nodes: int = 2
     gpus: str = "V100x2"
+    dra: int = 0
 
 
 class Component(msgspec.Struct, frozen=True):
@@ -98,7 +101,11 @@ class Lab:
         shape = self.shape
         if shape is None:
             return []
-        return [Node(self.layout.node(one + 1), shape.gpus) for one in range(shape.nodes)]
+        first_by_claims = shape.nodes - shape.dra
+        return [
+            Node(self.layout.node(one + 1), shape.gpus, by_claims=one >= first_by_claims)
+            for one in range(shape.nodes)
+        ]
 
     def node(self, name: str) -> Node:
         """One of :attr:`nodes` by its name.
@@ -168,9 +175,18 @@ class Lab:
                 layers = pool.submit(images.kubeshare_layers, self.layout.folder, self.progress)
                 boot = self._boot()
                 boot.control_plane()
+                if wanted.dra:
+                    self.add_gpu_class()
                 boot.nodes(self.nodes)
                 boot.images(self.nodes, layers.result())
             self._wait_for_nodes()
+
+    def add_gpu_class(self) -> None:
+        """Create the DeviceClass of NVIDIA's DRA driver, unless it exists."""
+        path = "/apis/resource.k8s.io/v1/deviceclasses"
+        known = {each["metadata"]["name"] for each in self.api.get(path)["items"]}
+        if gpus.DEVICE_CLASS["metadata"]["name"] not in known:
+            self.api.send("POST", path, gpus.DEVICE_CLASS)
 
     def _boot(self) -> Boot:
         return Boot(self.layout, self.settings, build_programs(self.progress), self.progress)
@@ -179,7 +195,7 @@ class Lab:
         there = self.shape
         wanted = shape or there or Shape()
         if Path(wanted.gpus).is_file():
-            wanted = Shape(wanted.nodes, str(Path(wanted.gpus).resolve()))
+            wanted = msgspec.structs.replace(wanted, gpus=str(Path(wanted.gpus).resolve()))
         if there is not None and there != wanted:
             raise LabError(
                 f"lab {self.name} has {there.nodes} nodes with {there.gpus} each: "
@@ -188,6 +204,10 @@ class Lab:
             )
         if not 1 <= wanted.nodes <= MAX_NODES:
             raise LabError(f"a lab has 1 to {MAX_NODES} nodes, not {wanted.nodes}", exit_code=2)
+        if not 0 <= wanted.dra <= wanted.nodes:
+            raise LabError(
+                f"of {wanted.nodes} nodes, {wanted.dra} cannot be DRA nodes", exit_code=2
+            )
         gpus.check(wanted.gpus)
         return wanted
 
@@ -233,9 +253,9 @@ class Lab:
     # While it runs
 
     def ready_nodes(self) -> set[str]:
-        """The names of the nodes that are Ready and offer all their GPUs."""
+        """The names of the nodes that are Ready and whose device plugin offers all their GPUs."""
         listed: list[dict[str, Any]] = self.api.get("/api/v1/nodes")["items"]
-        expected = {node.name: node.gpus for node in self.nodes}
+        expected = {node.name: node.plugged for node in self.nodes}
         ready = {node["metadata"]["name"]: _offers(node) for node in listed if _is_ready(node)}
         return {name for name, offered in ready.items() if offered == expected.get(name)}
 

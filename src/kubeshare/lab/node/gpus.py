@@ -11,10 +11,12 @@ import functools
 import re
 import sys
 from pathlib import Path
+from typing import Any, Final
 
 import yaml
 
 from kubeshare import fakegpu, native
+from kubeshare.api.types.constants import NVIDIA_DRA_DRIVER
 from kubeshare.lab.errors import LabError
 from kubeshare.lab.files import replace
 from kubeshare.lab.layout import NodeLayout
@@ -23,7 +25,25 @@ from kubeshare.lab.node.machine import Machine
 NONE = "none"
 RESOURCE = "nvidia.com/gpu"
 DEVICE_PLUGIN = "gpu-plugin"
+DRA_DRIVER = "gpu-dra-driver"
 DRIVER_ROOT = Path("/run/nvidia/driver")
+
+DEVICE_CLASS: Final[dict[str, Any]] = {
+    "apiVersion": "resource.k8s.io/v1",
+    "kind": "DeviceClass",
+    "metadata": {"name": NVIDIA_DRA_DRIVER},
+    "spec": {
+        "selectors": [
+            {
+                "cel": {
+                    "expression": f"device.driver == '{NVIDIA_DRA_DRIVER}' && "
+                    f"device.attributes['{NVIDIA_DRA_DRIVER}'].type == 'gpu'"
+                }
+            }
+        ]
+    },
+}
+"""The DeviceClass that the installation of NVIDIA's driver brings."""
 
 _LIBRARIES = "usr/lib64"
 _STATE = "run/fakegpu"
@@ -108,11 +128,20 @@ def mount_script(node: NodeLayout) -> list[str]:
 
 def start_device_plugin(machine: Machine) -> None:
     """Offer a node's GPUs to its kubelet, unless that is done already."""
-    environment = {
+    command = [sys.executable, "-m", "kubeshare.lab.node.device_plugin"]
+    machine.start(DEVICE_PLUGIN, command, _environment())
+
+
+def start_dra_driver(machine: Machine, node: NodeLayout) -> None:
+    """Offer a node's GPUs by claims, unless that is done already."""
+    kubeconfig = str(node.folder / "config" / "kubelet.kubeconfig")
+    command = [sys.executable, "-m", "kubeshare.lab.node.dra_driver", node.name, kubeconfig]
+    machine.start(DRA_DRIVER, command, _environment())
+
+
+def _environment() -> dict[str, str]:
+    return {
         "LD_LIBRARY_PATH": str(DRIVER_ROOT / _LIBRARIES),
         "PYTHONPATH": str(Path(__file__).resolve().parents[3]),
         "PYTHONDONTWRITEBYTECODE": "1",
     }
-    machine.start(
-        DEVICE_PLUGIN, [sys.executable, "-m", "kubeshare.lab.node.device_plugin"], environment
-    )

@@ -47,11 +47,13 @@ class Node:
     Args:
         layout: its names, addresses and folders.
         profile: of its fake GPUs: a name like ``V100x2``, a file, or ``none``.
+        by_claims: whether a DRA driver offers the GPUs, not a device plugin.
     """
 
-    def __init__(self, layout: NodeLayout, profile: str) -> None:
+    def __init__(self, layout: NodeLayout, profile: str, *, by_claims: bool = False) -> None:
         self.layout = layout
         self.profile = profile
+        self.by_claims = by_claims
         self.machine = Machine(layout.lab, layout.name)
 
     @property
@@ -67,13 +69,19 @@ class Node:
     @property
     def parts(self) -> list[str]:
         """The programs that it should run."""
-        plugin = [] if self.profile == gpus.NONE else [gpus.DEVICE_PLUGIN]
-        return ["containerd", "kubelet", "kube-proxy", *plugin]
+        offers = gpus.DRA_DRIVER if self.by_claims else gpus.DEVICE_PLUGIN
+        driver = [] if self.profile == gpus.NONE else [offers]
+        return ["containerd", "kubelet", "kube-proxy", *driver]
 
     @property
     def gpus(self) -> int:
         """How many GPUs it has."""
         return gpus.count(self.profile)
+
+    @property
+    def plugged(self) -> int:
+        """How many GPUs its device plugin offers."""
+        return 0 if self.by_claims else self.gpus
 
     def exec(self, *argv: str) -> str:
         """Run a command on the node, as root, and return its standard output."""
@@ -162,7 +170,9 @@ class Node:
         wait_until(self._kubelet_answers, f"the kubelet of {self.name}")
         proxy = [str(kubernetes / "kube-proxy"), f"--config={config / 'kube-proxy.yaml'}"]
         self.machine.start("kube-proxy", proxy)
-        if self.profile != gpus.NONE:
+        if self.profile != gpus.NONE and self.by_claims:
+            gpus.start_dra_driver(self.machine, self.layout)
+        elif self.profile != gpus.NONE:
             gpus.start_device_plugin(self.machine)
 
     def _containerd_answers(self) -> bool:

@@ -84,15 +84,21 @@ class Driver:
         handler: prepares and unprepares claims.
         plugin_socket: serves prepare and unprepare.
         registration_socket: in the folder that the kubelet watches.
+        name: the name of the driver.
 
     Attributes:
         registered: set once the kubelet has registered the driver.
     """
 
     def __init__(
-        self, handler: ClaimHandler, plugin_socket: Path, registration_socket: Path
+        self,
+        handler: ClaimHandler,
+        plugin_socket: Path,
+        registration_socket: Path,
+        name: str = DRA_DRIVER,
     ) -> None:
         self._handler = handler
+        self._name = name
         self._plugin_socket = plugin_socket
         self._registration_socket = registration_socket
         self._servers: list[grpc.aio.Server] = []
@@ -153,7 +159,7 @@ class Driver:
     async def _info(self, _request: object, _context: object) -> pluginregistration_pb2.PluginInfo:
         return pluginregistration_pb2.PluginInfo(
             type="DRAPlugin",
-            name=DRA_DRIVER,
+            name=self._name,
             endpoint=str(self._plugin_socket),
             supported_versions=["v1.DRAPlugin"],
         )
@@ -162,10 +168,10 @@ class Driver:
         self, status: pluginregistration_pb2.RegistrationStatus, _context: object
     ) -> pluginregistration_pb2.RegistrationStatusResponse:
         if status.plugin_registered:
-            log.info("registered with the kubelet", driver=DRA_DRIVER)
+            log.info("registered with the kubelet", driver=self._name)
             self.registered.set()
         else:
-            log.error("the kubelet refuses the driver", driver=DRA_DRIVER, error=status.error)
+            log.error("the kubelet refuses the driver", driver=self._name, error=status.error)
         return pluginregistration_pb2.RegistrationStatusResponse()
 
     async def _prepare(
