@@ -5,9 +5,10 @@ from typing import Any
 
 import msgspec
 
-from kubeshare.api.types.constants import LABEL_ROLE, ROLE_POD
+from kubeshare.api.types.constants import ANNOTATION_NODE, LABEL_ROLE, ROLE_POD
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import VGPU
 
 
 def view(raw: Mapping[str, Any]) -> Pod:
@@ -18,6 +19,12 @@ def view(raw: Mapping[str, Any]) -> Pod:
 def has_shares(pod: Pod) -> bool:
     """Whether a plain pod is annotated with GPUIDs; only holders prove that it has shares."""
     return pod.metadata.labels.get(LABEL_ROLE) == ROLE_POD and bool(pod.gpuids)
+
+
+def names(pod: Pod, vgpu: VGPU) -> bool:
+    """Whether a plain pod is annotated with a vGPU."""
+    node = pod.metadata.annotations.get(ANNOTATION_NODE, vgpu.spec.node_name)
+    return node == vgpu.spec.node_name and vgpu.gpuid in pod.gpuids
 
 
 def never_started(pod: Pod) -> bool:

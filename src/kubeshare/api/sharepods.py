@@ -10,7 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from kubeshare.api.types.core_v1 import TERMINAL_PHASES
-from kubeshare.api.types.v1 import GPUSpec, SharePod
+from kubeshare.api.types.v1 import VGPU, GPUSpec, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.core.units import format_memory, format_share
 from kubeshare.dialects.share_fields import ANNOTATIONS, without_own_gpuid
@@ -43,6 +43,12 @@ def gpuids_of(raw: Mapping[str, Any]) -> tuple[str, ...]:
     return _gpuids(gpu.get("ids") or (), gpu.get("id") or "", annotations)
 
 
+def names(sharepod: SharePod, vgpu: VGPU) -> bool:
+    """Whether a SharePod whose node is decided names a vGPU."""
+    here = sharepod.spec.node_name == vgpu.spec.node_name
+    return here and vgpu.gpuid in gpuids(sharepod)
+
+
 def decided(sharepod: SharePod) -> bool:
     """Whether its GPUs and its node are written in it, by Sched or by its author."""
     return bool(gpuids(sharepod) and sharepod.spec.node_name)
@@ -55,6 +61,7 @@ def original_demand(gpu: GPUSpec, demand: Demand) -> Demand:
     return msgspec.structs.replace(
         demand,
         device_id=demand.device_id if gpu.id_given else "",
+        device_nodes=demand.device_nodes if gpu.id_given and gpu.node_given else None,
         nodes=demand.nodes if gpu.node_given else None,
     )
 

@@ -35,7 +35,7 @@ def blocker(vgpu: VGPU, placeholder: Pod | None) -> Blocker | None:
         vgpu: the vGPU.
         placeholder: its placeholder pod, if there is one.
     """
-    gpuid, node = vgpu.metadata.name, vgpu.spec.node_name
+    gpuid, node = vgpu.gpuid, vgpu.spec.node_name
     if vgpu.status.phase in _READY_PHASES:
         return None
     if vgpu.status.phase == DELETING:

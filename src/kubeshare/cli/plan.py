@@ -12,10 +12,9 @@ import click
 import msgspec
 
 from kubeshare.cli.decision_output import as_fields, as_lines
-from kubeshare.core.decision import Decision
+from kubeshare.core.decision import Decision, device_names
 from kubeshare.core.diagnosis.explain import Change, shortest_change
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.natural_sort import natural
 from kubeshare.core.preemption import change_for_gang
 from kubeshare.core.simulation import Bound, PlacementQueue
 from kubeshare.dialects.scenario.request import MIN_AVAILABLE
@@ -142,13 +141,10 @@ def _change(scenario: Scenario, queue: PlacementQueue, request: Request) -> Chan
 
 def _in_its_words(scenario: Scenario, decision: Decision) -> Decision:
     """Translate a decision to the file's names of GPUs and fields."""
-    devices = scenario.ledger.devices
-    names = [devices[device_id].name for device_id in decision.devices]
-    if not decision.shares:  # otherwise they are in the order of the shares
-        names.sort(key=natural)
+    names = device_names(decision, scenario.ledger.devices)
     field = decision.field
     if field is None:
-        return msgspec.structs.replace(decision, devices=tuple(names))
+        return msgspec.structs.replace(decision, devices=names)
     written: Mapping[str, str] = scenario.written
     reasons = {written.get(place, place): why for place, why in decision.reasons.items()}
     return msgspec.structs.replace(decision, reasons=reasons, field=written.get(field, field))

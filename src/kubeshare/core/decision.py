@@ -9,6 +9,7 @@ import msgspec
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.natural_sort import natural
 
 Outcome: TypeAlias = Literal["bound", "pending", "rejected"]
 
@@ -76,6 +77,18 @@ class Decision(msgspec.Struct, frozen=True, kw_only=True):
     def created(self) -> bool:
         """Whether a new vGPU has to be created."""
         return bool(self.new)
+
+
+def device_names(decision: Decision, devices: Mapping[str, Device]) -> tuple[str, ...]:
+    """The names that its devices have on their node: sorted, or in the order of its shares.
+
+    Args:
+        decision: a decision.
+        devices: those of the ledger; they need not contain the new ones.
+    """
+    opened = {device.id: device for device in decision.new}
+    names = tuple((opened.get(each) or devices[each]).name for each in decision.devices)
+    return names if decision.shares else tuple(sorted(names, key=natural))
 
 
 def commit(ledger: Ledger, demand: Demand, decision: Decision) -> None:

@@ -65,7 +65,9 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
         affinity: use a GPU with this label, or else give an idle GPU the label; "" is absent.
         anti_affinity: never share with a holder of the same label; "" is absent.
         exclusion: share only with holders of the same label, or absent with absent.
-        device_id: the vGPU that must be used; "" leaves it to the policy.
+        device_id: the GPUID of the vGPU that must be used; "" leaves it to the policy.
+        device_nodes: the nodes that the author named beside that GPUID; None if none. A vGPU
+            of another node is another one.
         count: the number of different GPUs.
         shares: the different shares; empty in the short form.
         model: the GPU model that must be used; "" is any.
@@ -92,6 +94,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     anti_affinity: str = ""
     exclusion: str = ""
     device_id: str = ""
+    device_nodes: frozenset[str] | None = None
     count: int = 1
     shares: tuple[Share, ...] = ()
     model: str = ""

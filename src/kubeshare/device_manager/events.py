@@ -134,7 +134,7 @@ class Events:
         self._vgpu(vgpu, reason, "Fencing", f"{message}. It takes no new holder", WARNING)
         for holder in vgpu.status.holders:
             if holder.pod_uid:
-                note = f"vGPU {vgpu.metadata.name} that this pod shares is degraded: {message}"
+                note = f"vGPU {vgpu.gpuid} that this pod shares is degraded: {message}"
                 self._recorder.emit(_pod(holder), reason, "Fencing", note, type=WARNING)
 
     def recovered(self, vgpu: VGPU) -> None:

@@ -22,7 +22,7 @@ from kubeshare.device_manager.pool.idle_times import IdleTimes
 from kubeshare.device_manager.pool.reclaim import Reclaimer
 from kubeshare.device_manager.pool.state import NodePools
 from kubeshare.device_manager.sharepod.controller import SharePodController
-from kubeshare.device_manager.sharepod.event_handlers import index_by_gpuid
+from kubeshare.device_manager.sharepod.event_handlers import index_by_vgpu
 from kubeshare.device_manager.vgpu.controller import VGPUController
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.clock import utc_now
@@ -65,7 +65,7 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
     )
     program = Program(NAME, client, elector=elector, recorder=recorder, port=port)
     informers = start_informers(program, client, MANAGER_DEVICES, recorder, built)
-    index_by_gpuid(informers.sharepods.store)
+    index_by_vgpu(informers.sharepods.store)
     cluster_state = informers.cluster_state
     events, metrics = Events(recorder), Metrics(program.registry)
     context = Context(

@@ -12,6 +12,7 @@ from typing import Any, Final, TypeVar
 
 import msgspec
 
+from kubeshare.core import gpuid
 from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MICROS, Memory, format_share, parse_memory, parse_share
@@ -39,8 +40,6 @@ _REQUESTING: Final = frozenset({*_TOGETHER, ANNOTATIONS["id"]})
 
 MAX_LABEL: Final = 253
 
-# A GPUID names an object and a pod and is a label's value.
-_ID = re.compile(r"[a-z0-9]([-a-z0-9]{0,48}[a-z0-9])?")
 
 Value = TypeVar("Value")
 
@@ -151,6 +150,7 @@ class Spellings:
             InvalidValueError: a value is not acceptable; under its name in the object.
         """
         amounts = self._amounts_beside(shares) if shares else self._amounts()
+        device_id = self.read("id", read_gpuid) or ""
         try:
             return Demand(
                 uid=requester.uid,
@@ -159,7 +159,8 @@ class Spellings:
                 affinity=self.read("affinity", read_label) or "",
                 anti_affinity=self.read("antiAffinity", read_label) or "",
                 exclusion=self.read("exclusion", read_label) or "",
-                device_id=self.read("id", read_gpuid) or "",
+                device_id=device_id,
+                device_nodes=nodes if device_id else None,
                 model=self.read("model", read_label) or "",
                 nodes=nodes,
                 attempt=attempt,
@@ -257,13 +258,13 @@ def read_label(value: object, name: str) -> str:
 
 
 def read_gpuid(value: object, name: str) -> str:
-    """Parse the name of a vGPU.
+    """Parse a GPUID.
 
     Raises:
-        InvalidValueError: it is no such name.
+        InvalidValueError: it is none.
     """
-    if not isinstance(value, str) or not _ID.fullmatch(value):
+    if not isinstance(value, str) or not gpuid.is_valid(value):
         raise InvalidValueError(
-            name, f"{value!r} is not 1 to 50 lower-case letters, digits or dashes between them"
+            name, f"{value!r} is not 1 to {gpuid.MAX_LENGTH} printable characters"
         )
     return value

@@ -192,13 +192,13 @@ async def _until_given_back(client: Client, wait: float, deadline: float) -> lis
 
 async def _give_back(client: Client, vgpu: VGPU) -> list[str] | None:
     """The pods that hold a vGPU; None where a step was taken towards its end."""
-    gpuid = vgpu.metadata.name
+    name = vgpu.metadata.name
     # Somebody was faster, or the API server has not noticed yet what a guard lets go: look again.
     with suppress(ConflictError, NotFoundError, InvalidError):
         for holder in vgpu.status.holders:
             if not holder.pod_uid:
                 operations = holders.remove(vgpu, holder.demand)
-                await client.json_patch(_VGPUS, gpuid, operations, subresource="status")
+                await client.json_patch(_VGPUS, name, operations, subresource="status")
                 return None
         if vgpu.status.holders:
             return [
@@ -206,11 +206,11 @@ async def _give_back(client: Client, vgpu: VGPU) -> list[str] | None:
                 for holder in vgpu.status.holders
             ]
         if vgpu.metadata.finalizers:
-            await client.merge_patch(VGPUS, gpuid, {"metadata": {"finalizers": None}})
+            await client.merge_patch(VGPUS, name, {"metadata": {"finalizers": None}})
         # The placeholder first: a vGPU never says less than what is taken.
-        elif not await _delete_placeholder(client, placeholder_name(gpuid)):
+        elif not await _delete_placeholder(client, placeholder_name(name)):
             version = vgpu.metadata.resource_version
-            await _delete(client, VGPUS, gpuid, resource_version=version)
+            await _delete(client, VGPUS, name, resource_version=version)
     return None
 
 

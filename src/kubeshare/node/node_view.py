@@ -142,7 +142,7 @@ class NodeView:
         self._changed = asyncio.Event()
 
     def all_vgpus(self) -> list[VGPU]:
-        """This node's VGPUs, by GPUID."""
+        """This node's VGPUs, by name."""
         return sorted(self.vgpus.store.snapshot().values(), key=lambda vgpu: vgpu.metadata.name)
 
     def vgpu_of(self, uuid: str) -> VGPU | None:
@@ -165,7 +165,7 @@ class NodeView:
         return pod is not None and vgpu.spec.placeholder_uid in ("", pod.metadata.uid)
 
     def held_by(self, pod_uid: str) -> list[tuple[VGPU, Holder]]:
-        """The holders on this node that name a pod, in the order of GPUIDs."""
+        """The holders on this node that name a pod, in the order of their names."""
         return [
             (vgpu, holder)
             for vgpu in self.all_vgpus()

@@ -105,7 +105,7 @@ class Reconciler:
         self._releaser.detach_all_but(granted)
 
     async def reconcile_vgpu(self, name: str) -> RequeueAfter | None:
-        """Fence a vGPU, remove abandoned holders, and find its GPU; ``name`` is the GPUID."""
+        """Fence a vGPU, remove abandoned holders, and find its GPU."""
         vgpu = self._view.vgpus.store.get(name)
         if vgpu is None:
             return None
@@ -129,14 +129,13 @@ class Reconciler:
         """Revoke the grants on a vGPU whose placeholder no longer reserves the GPU."""
         if not vgpu.spec.uuid or self._view.is_reserved(vgpu):
             return
-        name = vgpu.metadata.name
         pods = [holder.pod_uid for holder in vgpu.status.holders if holder.pod_uid]
         claims = [claim for pod in pods for claim in self._grants.of_pod(pod)]
         if not claims or await self._is_reserved_now(vgpu):
             return
         note = (
-            f"the placeholder of vGPU {name} is gone, so another pod may get its GPU: this pod "
-            "may not use it any more; delete the pod to have it started again"
+            f"the placeholder of vGPU {vgpu.gpuid} is gone, so another pod may get its GPU: this "
+            "pod may not use it any more; delete the pod to have it started again"
         )
         for grant in filter(None, map(self._grants.read, claims)):
             self._revoke(grant, note)

@@ -124,34 +124,45 @@ class Binder:
             requester: the object to write.
             demand: its demand, which holds shares of ``devices``.
             node: the node of the GPUs.
-            devices: the GPUIDs.
+            devices: the names of the vGPUs.
             new: whether the vGPUs were created for it.
 
         Returns:
             when to reconcile again, if the vGPUs are not ready.
 
         Raises:
-            StaleDecisionError: its GPU was lost and another one fits.
+            StaleDecisionError: its GPU was lost and another one fits, or its vGPU has gone.
             ConflictError: the requester was changed.
             NotFoundError: the requester is gone.
         """
-        gpuids = sorted(devices)
         blocker = requester.blocker(self._pool.held_by(demand.uid))
         if blocker is not None:
             retry = await self.wait_for_vgpus(requester, blocker)
             blocked = BlockedRequester(requester, demand, blocker)
             return earliest(retry, await self.reschedule([blocked]))
         self.forget(requester.key)
+        vgpus = self._vgpus(devices)
         try:
-            bound = await requester.bind(node, gpuids)
+            bound = await requester.bind(vgpus)
         except InvalidError as error:
-            for gpuid in gpuids:
-                await self._pool.release(gpuid, demand.uid)
+            for vgpu in vgpus:
+                await self._pool.release(vgpu.metadata.name, demand.uid)
             await self.reject(requester, f"the {requester.key.kind} is refused", error.message)
             return None
-        self._events.bound(bound, node, gpuids, new=new)
+        self._events.bound(bound, node, [vgpu.gpuid for vgpu in vgpus], new=new)
         await bound.confirm()
         return None
+
+    def _vgpus(self, names: Sequence[str]) -> list[VGPU]:
+        """The vGPUs of these names, in the order of their GPUIDs.
+
+        Raises:
+            StaleDecisionError: one of them has gone.
+        """
+        vgpus = [vgpu for name in names if (vgpu := self._pool.get(name)) is not None]
+        if len(vgpus) < len(names):
+            raise StaleDecisionError(f"one of the vGPUs {', '.join(names)} has gone")
+        return sorted(vgpus, key=lambda vgpu: vgpu.gpuid)
 
     async def wait_for_vgpus(self, requester: Requester, blocker: Blocker) -> RequeueAfter | None:
         """Report what the reserved vGPUs wait for, a transient blocker only after a while.
@@ -196,7 +207,7 @@ class Binder:
         for each in stuck:
             for vgpu in self._pool.held_by(each.demand.uid):
                 await self._pool.release(vgpu.metadata.name, each.demand.uid)
-        names = ", ".join(each.vgpu.metadata.name for each in demands)
+        names = ", ".join(each.vgpu.gpuid for each in demands)
         raise StaleDecisionError(f"{names}: there is no GPU, and there are others")
 
     def _stuck_demand(self, blocked: BlockedRequester) -> StuckDemand:
@@ -239,9 +250,8 @@ class Binder:
     async def refresh(self, requester: Requester) -> Requester | None:
         """Read a requester from the API server, and release shares that it does not name."""
         live = await requester.refresh()
-        named = live.gpuids if live is not None else ()
         for vgpu in self._pool.held_by(requester.uid):
-            if vgpu.metadata.name not in named:
+            if live is None or not live.names(vgpu):
                 await self._pool.release(vgpu.metadata.name, requester.uid)
         return live
 
@@ -263,6 +273,6 @@ def matches_demand(held: Sequence[VGPU], demand: Demand) -> bool:
 def _matches(vgpu: VGPU, holder: Holder, demand: Demand) -> bool:
     return (
         is_stored(holder, demand, vgpu.spec.memory_bytes)
-        and demand.device_id in ("", vgpu.metadata.name)
+        and demand.device_id in ("", vgpu.gpuid)
         and (demand.nodes is None or vgpu.spec.node_name in demand.nodes)
     )

@@ -10,6 +10,7 @@ from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change, shortest_change
+from kubeshare.core.ledger.index.gpuids import GpuidIndex
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
@@ -72,13 +73,15 @@ def restrict_nodes(demand: Demand, eligible: Eligible) -> Demand:
     return msgspec.structs.replace(demand, nodes=nodes)
 
 
-def _fence(ledger: Ledger, gpus: Mapping[str, str]) -> dict[str, str]:
+def _fence(ledger: Ledger, gpus: Mapping[tuple[str, str], str]) -> dict[str, str]:
     """Fence the excluded vGPUs in the ledger; ``node/id`` -> why, of those fenced only for that."""
-    known = [ledger.devices[gpuid] for gpuid in gpus if gpuid in ledger.devices]
-    usable = [device for device in known if device.healthy and not device.fenced]
-    for device in usable:
-        ledger.mark(device.id, fenced=True)
-    return {device.path: gpus[device.id] for device in usable}
+    fenced = {}
+    for (node, gpuid), why in gpus.items():
+        for device in ledger.index(GpuidIndex).find(node, gpuid):
+            if device.healthy and not device.fenced:
+                ledger.mark(device.id, fenced=True)
+                fenced[device.path] = why
+    return fenced
 
 
 def _node_refusals(demand: Demand, eligible: Eligible) -> dict[str, str]:

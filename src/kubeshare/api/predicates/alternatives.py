@@ -33,7 +33,7 @@ class StuckDemand(msgspec.Struct, frozen=True, kw_only=True):
         demand: the demand of its author: a ``device_id`` in it is required.
         vgpu: the vGPU that it waits for.
         nodes: the nodes that it may use instead.
-        gpuid: the vGPU to exclude for it; ``""`` to exclude the whole node.
+        gpuid: the GPUID of ``vgpu`` if only that is excluded; ``""`` to exclude its node.
     """
 
     demand: Demand
@@ -45,7 +45,7 @@ class StuckDemand(msgspec.Struct, frozen=True, kw_only=True):
     def of(cls, demand: Demand, vgpu: VGPU, nodes: frozenset[str]) -> Self:
         """A stuck demand; if the GPU has failed, other GPUs of its node may be used."""
         if failure(vgpu) is not None:
-            return cls(demand=demand, vgpu=vgpu, nodes=nodes, gpuid=vgpu.metadata.name)
+            return cls(demand=demand, vgpu=vgpu, nodes=nodes, gpuid=vgpu.gpuid)
         return cls(demand=demand, vgpu=vgpu, nodes=nodes - {vgpu.spec.node_name}, gpuid="")
 
 

@@ -32,12 +32,12 @@ class Eligible(Struct, frozen=True):
     Attributes:
         nodes: the names of the nodes.
         refusals: name of each other node -> why not.
-        gpus: GPUID of each excluded vGPU on these nodes -> why not.
+        gpus: node and GPUID of each excluded vGPU on these nodes -> why not.
     """
 
     nodes: frozenset[str]
     refusals: Mapping[str, str]
-    gpus: Mapping[str, str] = {}
+    gpus: Mapping[tuple[str, str], str] = {}
 
     def excluding(self, refused: Mapping[str, str]) -> "Eligible":
         """The same without these nodes; ``refused`` maps their names to the reason."""
@@ -125,7 +125,7 @@ def without_excluded(eligible_nodes: Eligible, entries: Sequence[ExcludedNode]) 
     refused = {entry.node: why for entry, why in words.items() if not entry.id}
     return structs.replace(
         eligible_nodes.excluding(refused),
-        gpus={entry.id: why for entry, why in words.items() if entry.id},
+        gpus={(entry.node, entry.id): why for entry, why in words.items() if entry.id},
     )
 
 

@@ -53,7 +53,7 @@ class ClusterState:
         self.pool = VGPUStore(client, vgpus, manager)
         self.demands = Demands()
         self._pods = pods.store
-        self._pods.add_index(_BY_VGPU, _gpuid_of_sharing_pod)
+        self._pods.add_index(_BY_VGPU, _vgpu_of_sharing_pod)
         self._latest_pods = AssumeCache(pods)
         self._ledger = LedgerCache(
             self.pool,
@@ -86,13 +86,13 @@ class ClusterState:
         if known is not None and known.metadata.uid == pod.metadata.uid:
             self._latest_pods.forget(pod.metadata.key)
 
-    def sharing_pods(self, gpuid: str) -> list[core_v1.Pod]:
-        """The pods with the label of a vGPU that have not ended."""
-        return [pod for pod in self._pods.by_index(_BY_VGPU, gpuid) if not pod.terminal]
+    def sharing_pods(self, vgpu: str) -> list[core_v1.Pod]:
+        """The pods with the label of the vGPU of this name that have not ended."""
+        return [pod for pod in self._pods.by_index(_BY_VGPU, vgpu) if not pod.terminal]
 
-    def has_bound_placeholder(self, gpuid: str) -> bool:
+    def has_bound_placeholder(self, vgpu: str) -> bool:
         """Whether a bound placeholder keeps a physical GPU for a vGPU."""
-        return self._ledger.has_placeholder(gpuid)
+        return self._ledger.has_placeholder(vgpu)
 
     def whole_gpu_pods(self, node: str) -> list[core_v1.Pod]:
         """The bound pods that use whole GPUs of a node, placeholders included."""
@@ -116,6 +116,6 @@ class ClusterState:
         return self._ledger.now()
 
 
-def _gpuid_of_sharing_pod(pod: core_v1.Pod) -> list[str]:
-    gpuid = pod.metadata.labels.get(LABEL_VGPU, "")
-    return [gpuid] if gpuid and not pod.placeholder_of else []
+def _vgpu_of_sharing_pod(pod: core_v1.Pod) -> list[str]:
+    vgpu = pod.metadata.labels.get(LABEL_VGPU, "")
+    return [vgpu] if vgpu and not pod.placeholder_of else []

@@ -51,12 +51,12 @@ class ClusterObjects(Protocol):
         """The pods of a node that use whole GPUs (:func:`uses_whole_gpus`)."""
         ...
 
-    def placeholders_of(self, gpuid: str) -> Iterable[core_v1.Pod]:
-        """The placeholders of a vGPU that use a GPU (:func:`uses_whole_gpus`)."""
+    def placeholders_of(self, vgpu: str) -> Iterable[core_v1.Pod]:
+        """The placeholders of the vGPU of this name that use a GPU (:func:`uses_whole_gpus`)."""
         ...
 
-    def has_placeholder(self, gpuid: str) -> bool:
-        """Whether a vGPU has a bound placeholder."""
+    def has_placeholder(self, vgpu: str) -> bool:
+        """Whether the vGPU of this name has a bound placeholder."""
         ...
 
 
@@ -141,6 +141,7 @@ def device_entry(vgpu: v1.VGPU, objects: ClusterObjects) -> Device:
     return Device(
         id=vgpu.metadata.name,
         node=vgpu.spec.node_name,
+        gpuid="" if vgpu.gpuid == vgpu.metadata.name else vgpu.gpuid,
         row=row_of(uuid, found.spec) if found else None,
         uuid=uuid,
         model=vgpu.spec.model,
@@ -160,6 +161,7 @@ def set_device(ledger: Ledger, device: Device) -> None:
             Device(
                 id=device.id,
                 node=device.node,
+                gpuid=device.gpuid,
                 row=device.row,
                 uuid=device.uuid,
                 model=device.model,
@@ -170,15 +172,15 @@ def set_device(ledger: Ledger, device: Device) -> None:
         )
 
 
-def remove_device(ledger: Ledger, gpuid: str) -> None:
+def remove_device(ledger: Ledger, name: str) -> None:
     """Remove a device whose vGPU is gone, with its holders.
 
     Raises:
         LedgerError: there is no such device.
     """
-    if gpuid in ledger.devices:
-        ledger.set_device(msgspec.structs.replace(ledger.devices[gpuid], holders=()))
-    ledger.remove_device(gpuid)
+    if name in ledger.devices:
+        ledger.set_device(msgspec.structs.replace(ledger.devices[name], holders=()))
+    ledger.remove_device(name)
 
 
 class _Lists:
@@ -211,11 +213,11 @@ class _Lists:
     def users_of_whole_gpus(self, node: str) -> Iterable[core_v1.Pod]:
         return self._users_of_whole_gpus.get(node, ())
 
-    def placeholders_of(self, gpuid: str) -> Iterable[core_v1.Pod]:
-        return self._placeholders_of.get(gpuid, ())
+    def placeholders_of(self, vgpu: str) -> Iterable[core_v1.Pod]:
+        return self._placeholders_of.get(vgpu, ())
 
-    def has_placeholder(self, gpuid: str) -> bool:
-        return gpuid in self._placeholders_of
+    def has_placeholder(self, vgpu: str) -> bool:
+        return vgpu in self._placeholders_of
 
 
 def _waits_for_gpu(vgpu: v1.VGPU, objects: ClusterObjects) -> bool:
@@ -272,11 +274,13 @@ def _healthy(uuid: str, found: v1.GPUNode | None) -> bool:
 
 
 def _fenced(vgpu: v1.VGPU, objects: ClusterObjects) -> bool:
-    """Whether a vGPU is being deleted, or nothing keeps its GPU from others.
+    """Whether a vGPU is being deleted, is a duplicate, or nothing keeps its GPU from others.
 
     A GPU is kept by its placeholder, or because its node is owned.
     """
     if vgpu.status.phase == DELETING or vgpu.metadata.deletion_timestamp:
+        return True
+    if _is_duplicate(vgpu, objects):
         return True
     found = objects.gpunode(vgpu.spec.node_name)
     if vgpu.spec.is_static:
@@ -287,6 +291,14 @@ def _fenced(vgpu: v1.VGPU, objects: ClusterObjects) -> bool:
         shareable = find_condition(vgpu.status.conditions, CONDITION_SHAREABLE)
         return shareable is not None and shareable.status == "False"
     return not any(keeps_gpu(pod, vgpu) for pod in objects.placeholders_of(vgpu.metadata.name))
+
+
+def _is_duplicate(vgpu: v1.VGPU, objects: ClusterObjects) -> bool:
+    """Whether another vGPU of the node has its GPUID, and has it as its name."""
+    if vgpu.metadata.name == vgpu.gpuid:
+        return False
+    on_node = objects.vgpus_on(vgpu.spec.node_name)
+    return any(other.metadata.name == vgpu.gpuid == other.gpuid for other in on_node)
 
 
 def keeps_gpu(placeholder: core_v1.Pod, vgpu: v1.VGPU) -> bool:

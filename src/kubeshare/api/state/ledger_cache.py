@@ -17,6 +17,7 @@ from kubeshare.api.types import core_v1
 from kubeshare.api.types.v1 import VGPU, GPUNode
 from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import LedgerError
+from kubeshare.core.gpuid import hashed_name
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Change
@@ -27,7 +28,7 @@ MIN_MARKS: Final = 1000
 """Changed names that are kept, besides two for each entry, before the ledger is rebuilt."""
 
 _BY_NODE = "whole GPUs by node"
-_BY_GPUID = "placeholders by GPUID"
+_BY_VGPU = "placeholders by vGPU"
 
 
 class LedgerCache:
@@ -64,8 +65,8 @@ class LedgerCache:
         self._changed_nodes: set[str] = set()
         self._changed_vgpus: set[str] = set()
         self._pods.add_index(_BY_NODE, _node)
-        self._pods.add_index(_BY_GPUID, _gpuid)
-        pool.subscribe(lambda gpuid: self._mark(gpuids=[gpuid]))
+        self._pods.add_index(_BY_VGPU, _placeholder_of)
+        pool.subscribe(lambda name: self._mark(vgpus=[name]))
         gpunodes.subscribe(self._gpunode_changed)
         nodes.subscribe(lambda change: self._mark(nodes=[change.object.metadata.name]))
         pods.subscribe(self._pod_changed)
@@ -97,13 +98,13 @@ class LedgerCache:
         """The bound pods with whole GPUs of a node."""
         return self._pods.by_index(_BY_NODE, node)
 
-    def placeholders_of(self, gpuid: str) -> Iterable[core_v1.Pod]:
-        """The bound placeholders of a vGPU."""
-        return self._pods.by_index(_BY_GPUID, gpuid)
+    def placeholders_of(self, vgpu: str) -> Iterable[core_v1.Pod]:
+        """The bound placeholders of the vGPU of this name."""
+        return self._pods.by_index(_BY_VGPU, vgpu)
 
-    def has_placeholder(self, gpuid: str) -> bool:
-        """Whether a vGPU has a bound placeholder."""
-        return bool(self._pods.keys_by_index(_BY_GPUID, gpuid))
+    def has_placeholder(self, vgpu: str) -> bool:
+        """Whether the vGPU of this name has a bound placeholder."""
+        return bool(self._pods.keys_by_index(_BY_VGPU, vgpu))
 
     # Event handlers
 
@@ -114,13 +115,13 @@ class LedgerCache:
     def _pod_changed(self, change: Change[core_v1.Pod]) -> None:
         for pod in (change.old, change.object):
             if pod is not None:
-                self._mark(_node(pod), _gpuid(pod))
+                self._mark(_node(pod), _placeholder_of(pod))
 
-    def _mark(self, nodes: Iterable[str] = (), gpuids: Iterable[str] = ()) -> None:
+    def _mark(self, nodes: Iterable[str] = (), vgpus: Iterable[str] = ()) -> None:
         if self._ledger is None:
             return  # it will be built
         self._changed_nodes.update(nodes)
-        self._changed_vgpus.update(gpuids)
+        self._changed_vgpus.update(vgpus)
         marks = len(self._changed_nodes) + len(self._changed_vgpus)
         if marks > MIN_MARKS + 2 * (len(self._ledger.nodes) + len(self._ledger.devices)):
             # The ledger was not read for a long time: to rebuild it is cheaper than to catch up.
@@ -144,18 +145,22 @@ class LedgerCache:
     def _catch_up(self, ledger: Ledger) -> None:
         # A vGPU changes the entry of its node too: its GPU is not free.
         while self._changed_vgpus:
-            gpuid = self._changed_vgpus.pop()
-            vgpu = self._pool.get(gpuid)
-            before = ledger.devices.get(gpuid)
-            if before is not None:
-                self._changed_nodes.add(before.node)
+            name = self._changed_vgpus.pop()
+            vgpu = self._pool.get(name)
+            before = ledger.devices.get(name)
+            nodes = {before.node} if before is not None else set()
             if vgpu is not None:
-                self._changed_nodes.add(vgpu.spec.node_name)
+                nodes.add(vgpu.spec.node_name)
+            self._changed_nodes |= nodes
+            # A vGPU of the same GPUID takes holders only while this one does not exist.
+            duplicates = (hashed_name(node, name) for node in nodes)
+            self._changed_vgpus.update(each for each in duplicates if each in ledger.devices)
+            if vgpu is not None:
                 device = ledger_builder.device_entry(vgpu, self)
                 if device != before:
                     ledger_builder.set_device(ledger, device)
             elif before is not None:
-                ledger_builder.remove_device(ledger, gpuid)
+                ledger_builder.remove_device(ledger, name)
         while self._changed_nodes:
             name = self._changed_nodes.pop()
             node = self._nodes.get(name)
@@ -172,7 +177,7 @@ def _node(pod: core_v1.Pod) -> list[str]:
     return [pod.spec.node_name] if ledger_builder.uses_whole_gpus(pod) else []
 
 
-def _gpuid(pod: core_v1.Pod) -> list[str]:
+def _placeholder_of(pod: core_v1.Pod) -> list[str]:
     return (
         [pod.placeholder_of] if pod.placeholder_of and ledger_builder.uses_whole_gpus(pod) else []
     )

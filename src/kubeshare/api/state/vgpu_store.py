@@ -6,7 +6,7 @@ a rule of the CRD bounds the sums of the holders. A refused patch is no failure:
 read again, and the decision is made again.
 """
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -18,6 +18,7 @@ from kubeshare.api.types.constants import POOL_STATIC
 from kubeshare.api.types.v1 import VGPU, VGPUS, Holder
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
+from kubeshare.core.gpuid import object_name
 from kubeshare.core.ledger.device import Device
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Change as Event
@@ -40,6 +41,7 @@ _VGPUS = VGPUS.into(VGPU)
 _BY_HOLDER = "held by"
 _BY_NODE = "on node"
 _BY_UUID = "by UUID"
+_BY_IDENTITY = "node and GPUID"
 
 
 class StaleDecisionError(ConflictError):
@@ -69,19 +71,56 @@ class VGPUStore:
         self._latest.add_index(_BY_HOLDER, _demands)
         self._latest.add_index(_BY_NODE, lambda vgpu: [vgpu.spec.node_name])
         self._latest.add_index(_BY_UUID, _uuids)
+        self._latest.add_index(
+            _BY_IDENTITY, lambda vgpu: [_identity(vgpu.spec.node_name, vgpu.gpuid)]
+        )
         self._manager = manager
-        self._unsettled: set[str] = set()  # ids that were to be created, answer unknown
+        self._unsettled: set[str] = set()  # names that were to be created, answer unknown
 
-    def get(self, gpuid: str) -> VGPU | None:
-        """The vGPU of that GPUID, as last seen or last written by this program."""
-        return self._latest.get(Key("", gpuid))
+    def get(self, name: str) -> VGPU | None:
+        """The vGPU of that name, as last seen or last written by this program."""
+        return self._latest.get(Key("", name))
+
+    def find(self, node: str, gpuid: str, demand: str = "") -> VGPU | None:
+        """The vGPU of a node with a GPUID, or None.
+
+        Two programs may have created one each, in a race with the deletion of a namesake on
+        another node. Then it is the one on which ``demand`` (uid) holds a share, else the one
+        whose name is the GPUID: the other takes no holders.
+        """
+        found = self._latest.by_index(_BY_IDENTITY, _identity(node, gpuid))
+        return min(
+            found,
+            key=lambda each: (holder_of(each, demand) is None, each.metadata.name != gpuid),
+            default=None,
+        )
+
+    def named(self, node: str, gpuids: Iterable[str], demand: str = "") -> list[VGPU]:
+        """The vGPUs of a node with these GPUIDs that exist, in that order; see :meth:`find`."""
+        found = (self.find(node, gpuid, demand) for gpuid in gpuids)
+        return [vgpu for vgpu in found if vgpu is not None]
+
+    async def refresh_identity(self, node: str, gpuid: str, demand: str = "") -> VGPU | None:
+        """Read the vGPU of a node with a GPUID from the API server; None if it does not exist.
+
+        Raises:
+            ApiError: the API server does not answer.
+        """
+        for _ in range(2):
+            known = self.find(node, gpuid, demand)
+            name = known.metadata.name if known else object_name(node, gpuid, _Names(self))
+            live = await self.refresh(name)
+            if live is None or _is(live, node, gpuid):
+                break
+            # Its name is another vGPU's, which was not known: then it has the other name.
+        return self.find(node, gpuid, demand)
 
     def all(self) -> Iterator[VGPU]:
         """Every vGPU, in no order."""
         return self._latest.all()
 
     def held_by(self, demand: str) -> list[VGPU]:
-        """The vGPUs on which a demand (uid) holds a share, sorted by GPUID."""
+        """The vGPUs on which a demand (uid) holds a share, sorted by name."""
         held = self._latest.by_index(_BY_HOLDER, demand)
         return sorted(held, key=lambda vgpu: vgpu.metadata.name)
 
@@ -94,7 +133,7 @@ class VGPUStore:
         return self._latest.by_index(_BY_UUID, uuid)
 
     def subscribe(self, handler: Callable[[str], None]) -> None:
-        """Call ``handler`` with the GPUID of each vGPU that may have changed; it must not raise."""
+        """Call ``handler`` with the name of each vGPU that may have changed; it must not raise."""
         self._latest.subscribe(lambda key: handler(key.name))
 
     def superseded(self, change: Event[VGPU]) -> VGPU | None:
@@ -114,16 +153,16 @@ class VGPUStore:
         Raises:
             ApiError: the API server does not answer.
         """
-        for gpuid in tuple(self._unsettled):
-            await self.refresh(gpuid)
-            self._unsettled.discard(gpuid)
+        for name in tuple(self._unsettled):
+            await self.refresh(name)
+            self._unsettled.discard(name)
 
-    async def refresh(self, gpuid: str) -> VGPU | None:
+    async def refresh(self, name: str) -> VGPU | None:
         """Read a vGPU from the API server; None if it does not exist."""
         try:
-            live = await self._client.get(_VGPUS, gpuid)
+            live = await self._client.get(_VGPUS, name)
         except NotFoundError:
-            self._latest.forget(Key("", gpuid))
+            self._latest.forget(Key("", name))
             return None
         self._latest.assume(live)
         return live
@@ -151,7 +190,7 @@ class VGPUStore:
     async def reserve_all(self, reservations: Sequence[Reservation]) -> None:
         """Store decisions, all or none.
 
-        First all new vGPUs are created, then the holders are added in the order of the GPUIDs.
+        First all new vGPUs are created, then the holders are added in the order of their names.
 
         Args:
             reservations: bound decisions, each made from the state after those before it.
@@ -163,24 +202,24 @@ class VGPUStore:
             for device in reservation.decision.new:
                 await self.create(device, "onDemand")
         holders_to_add = [
-            (gpuid, share, each)
+            (name, share, each)
             for each in reservations
-            for share, gpuid in each.decision.placements()
+            for share, name in each.decision.placements()
         ]
         added: list[tuple[str, str]] = []
         written: dict[str, VGPU] = {}
-        for gpuid, share, reservation in sorted(holders_to_add, key=itemgetter(0)):
+        for name, share, reservation in sorted(holders_to_add, key=itemgetter(0)):
             demand = reservation.demand
             try:
-                written[gpuid] = await self._add(gpuid, demand, share, reservation.attempt)
+                written[name] = await self._add(name, demand, share, reservation.attempt)
             except StaleDecisionError:
                 for earlier, uid in reversed(added):
                     if earlier in written:
                         await self._roll_back(written, earlier, uid)
                 raise
-            added.append((gpuid, demand.uid))
+            added.append((name, demand.uid))
 
-    async def release(self, gpuid: str, demand: str) -> VGPU | None:
+    async def release(self, name: str, demand: str) -> VGPU | None:
         """Remove the holder of a demand, unless it names a pod.
 
         Once the holder names a pod, containers may run, and only the node knows when they have
@@ -194,23 +233,23 @@ class VGPUStore:
         Raises:
             ConflictError: others changed the vGPU; it has been read again.
         """
-        vgpu = self.get(gpuid) or await self.refresh(gpuid)
+        vgpu = self.get(name) or await self.refresh(name)
         holder = holder_of(vgpu, demand) if vgpu else None
         if vgpu is None or holder is None or holder.pod_uid:
             return vgpu
         try:
             return await self._patch(vgpu, holders.remove(vgpu, demand))
         except ConflictError:
-            await self.refresh(gpuid)
+            await self.refresh(name)
             raise
         except NotFoundError:
-            return await self.refresh(gpuid)
+            return await self.refresh(name)
 
-    async def update(self, gpuid: str, operations: Change) -> VGPU | None:
+    async def update(self, name: str, operations: Change) -> VGPU | None:
         """Patch a vGPU's status; if the state was old, read it and patch again.
 
         Args:
-            gpuid: the vGPU.
+            name: the vGPU.
             operations: called with each state until one is patched or needs no patch.
 
         Returns:
@@ -220,7 +259,7 @@ class VGPUStore:
             ConflictError: others changed the vGPU each time.
             ApiError: any other refusal.
         """
-        vgpu = self.get(gpuid) or await self.refresh(gpuid)
+        vgpu = self.get(name) or await self.refresh(name)
         for _ in range(MAX_ATTEMPTS):
             wanted = vgpu and operations(vgpu)
             if not vgpu or not wanted:
@@ -228,8 +267,8 @@ class VGPUStore:
             try:
                 return await self._patch(vgpu, wanted)
             except (ConflictError, NotFoundError):
-                vgpu = await self.refresh(gpuid)
-        raise ConflictError(f"vGPU {gpuid} changed {MAX_ATTEMPTS} times while it was being changed")
+                vgpu = await self.refresh(name)
+        raise ConflictError(f"vGPU {name} changed {MAX_ATTEMPTS} times while it was being changed")
 
     async def make_static(self, vgpu: VGPU) -> VGPU:
         """Turn a vGPU into one that needs no placeholder; it keeps its name and its holders.
@@ -257,18 +296,19 @@ class VGPUStore:
         """Create a vGPU without holders.
 
         Args:
-            device: its GPUID, node, model and memory.
+            device: its name, GPUID, node, model and memory.
             pool: ``reserved`` ahead of demand, ``onDemand`` for a demand that gets a share at
                 once, ``static`` on an owned node.
             uuid: the physical GPU; ``""`` if its placeholder will get one: the GPU of the device,
                 if it has one, else any that is free.
 
         Raises:
-            StaleDecisionError: there is a vGPU of that GPUID.
+            StaleDecisionError: there is a vGPU of that name.
             ApiError: any other refusal.
         """
         spec = {
             "nodeName": device.node,
+            "gpuid": device.name,
             "pool": pool,
             "model": device.model,
             "memoryBytes": device.memory_bytes,
@@ -287,32 +327,32 @@ class VGPUStore:
         self._latest.assume(made)
         self._unsettled.discard(device.id)
 
-    async def _roll_back(self, written: dict[str, VGPU], gpuid: str, demand: str) -> None:
+    async def _roll_back(self, written: dict[str, VGPU], name: str, demand: str) -> None:
         """Remove the holders of a demand from the very state that this program has written.
 
         In a later state it may be the holder of another leader with the same decision: then it
         stays, and the next reconciliation checks whether the requester names it.
         """
-        vgpu = written.pop(gpuid)
+        vgpu = written.pop(name)
         holder = holder_of(vgpu, demand)
         if holder is None:
             return  # another program has removed it
         try:
-            written[gpuid] = await self._patch(vgpu, holders.remove(vgpu, demand))
+            written[name] = await self._patch(vgpu, holders.remove(vgpu, demand))
         except (ConflictError, NotFoundError):
-            await self.refresh(gpuid)
+            await self.refresh(name)
 
-    async def _add(self, gpuid: str, demand: Demand, name: str, attempt: int) -> VGPU:
-        vgpu = self.get(gpuid)
+    async def _add(self, name: str, demand: Demand, share_name: str, attempt: int) -> VGPU:
+        vgpu = self.get(name)
         if vgpu is None:
-            raise StaleDecisionError(f"vGPU {gpuid} is gone")
-        share = demand.named(name)
+            raise StaleDecisionError(f"vGPU {name} is gone")
+        share = demand.named(share_name)
         assert share is not None, "a decision places the shares of its demand"
         holder = encode_share(demand, share, vgpu.spec.memory_bytes, attempt)
         try:
             return await self._patch(vgpu, holders.add(vgpu, holder))
         except (ConflictError, InvalidError, NotFoundError) as error:
-            await self.refresh(gpuid)
+            await self.refresh(name)
             raise StaleDecisionError(str(error)) from error
 
     async def _patch(self, vgpu: VGPU, operations: list[Operation]) -> VGPU:
@@ -325,6 +365,25 @@ class VGPUStore:
         )
         self._latest.assume(answer)
         return answer
+
+
+class _Names:
+    """The names of the vGPUs of a store."""
+
+    def __init__(self, store: VGPUStore) -> None:
+        self._store = store
+
+    def __contains__(self, name: object) -> bool:
+        return self._store.get(str(name)) is not None
+
+
+def _identity(node: str, gpuid: str) -> str:
+    # The name of a node contains no slash.
+    return f"{node}/{gpuid}"
+
+
+def _is(vgpu: VGPU, node: str, gpuid: str) -> bool:
+    return (vgpu.spec.node_name, vgpu.gpuid) == (node, gpuid)
 
 
 def holder_of(vgpu: VGPU, demand: str) -> Holder | None:

@@ -47,9 +47,6 @@ PLACEHOLDER_GUARD: Final = "kubeshare-guard-placeholders"
 ANNOTATION_GIVEN_BACK: Final = "kubeshare.nthu/given-back"
 PLACEHOLDER_PREFIX: Final = "kubeshare-vgpu-"
 
-# The prefix of generated GPUIDs; users' new GPUIDs may not have it.
-GENERATED_ID_PREFIX: Final = "vgpu-"
-
 # Conditions of a SharePod: Sched owns the first, the device manager the others.
 CONDITION_SCHEDULED: Final = "Scheduled"
 CONDITION_POD_SCHEDULED: Final = "kubeshare.nthu/Scheduled"  # of a plain pod, by Sched
@@ -86,6 +83,6 @@ MANAGER_DEVICES: Final = "kubeshare-device-manager"
 MANAGER_NODE: Final = "kubeshare-node-agent"
 
 
-def placeholder_name(gpuid: str) -> str:
-    """The name of the placeholder pod of a vGPU."""
-    return PLACEHOLDER_PREFIX + gpuid
+def placeholder_name(vgpu: str) -> str:
+    """The name of the placeholder pod of the vGPU of this name."""
+    return PLACEHOLDER_PREFIX + vgpu

@@ -4,6 +4,7 @@ from typing import Final
 
 from msgspec import Struct, field
 
+from kubeshare.api import gpuid_list
 from kubeshare.api.types.constants import (
     ANNOTATION_GPUIDS,
     GATE,
@@ -138,8 +139,7 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     @property
     def gpuids(self) -> tuple[str, ...]:
         """The GPUIDs in its annotation; only holders prove that it has shares."""
-        noted = self.metadata.annotations.get(ANNOTATION_GPUIDS, "")
-        return tuple(noted.split(",")) if noted else ()
+        return gpuid_list.parse(self.metadata.annotations.get(ANNOTATION_GPUIDS, ""))
 
     @property
     def is_managed(self) -> bool:
@@ -151,7 +151,7 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
 
     @property
     def placeholder_of(self) -> str:
-        """The GPUID whose placeholder this pod is; ``""`` if it is none."""
+        """The name of the vGPU whose placeholder this pod is; ``""`` if it is none."""
         labels = self.metadata.labels
         keeps = self.is_managed and labels[LABEL_ROLE] == ROLE_PLACEHOLDER
         return labels.get(LABEL_VGPU, "") if keeps else ""

@@ -50,6 +50,7 @@ class Holder(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """The physical GPU of a vGPU; ``uuid`` is ``""`` until the node agent reports it.
 
+    ``gpuid`` is the GPUID, unique on the node; ``""`` in a vGPU of an earlier version.
     ``selected_uuid`` is the GPU that the policy has chosen, ``""`` where the node's device plugin
     chooses.
 
@@ -58,6 +59,7 @@ class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """
 
     node_name: str
+    gpuid: str = ""
     pool: str = "onDemand"
     selected_uuid: str = ""
     uuid: str = ""
@@ -89,11 +91,16 @@ class VGPUStatus(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
 
 class VGPU(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """One shareable GPU. Its name is the GPUID."""
+    """One shareable GPU, identified by its node and its GPUID."""
 
     metadata: ObjectMeta
     spec: VGPUSpec
     status: VGPUStatus = field(default_factory=VGPUStatus)
+
+    @property
+    def gpuid(self) -> str:
+        """The GPUID; in a vGPU of an earlier version the object's name."""
+        return self.spec.gpuid or self.metadata.name
 
 
 class ExcludedNode(Struct, frozen=True, kw_only=True, rename="camel", gc=False):

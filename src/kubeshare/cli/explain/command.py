@@ -20,7 +20,7 @@ from kubeshare.cli.decision_output import as_fields, as_lines
 from kubeshare.cli.explain.cluster_reader import Seen, read
 from kubeshare.cli.explain.gang import GangFinding, controller_of, of_gang, read_members
 from kubeshare.cli.explain.preemption import preemption
-from kubeshare.core.decision import Decision
+from kubeshare.core.decision import Decision, device_names
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.errors import InvalidValueError, UnknownPolicyError
@@ -196,8 +196,10 @@ def _alone(
         if held:
             built.release(demand.uid)
         decision = decide(seen.policy, built, demand, where)
+        named = device_names(decision, built.devices)
         if decision.outcome == "pending":
             change = helpful_change(seen.policy, built, demand, where)
+    decision = msgspec.structs.replace(decision, devices=named)
     return tuple(sorted(held, key=natural)), decision, change
 
 

@@ -12,7 +12,7 @@ from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD
 from kubeshare.api.types.core_v1 import TERMINAL_PHASES
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.cli.explain.cluster_reader import Seen
-from kubeshare.core.decision import Decision
+from kubeshare.core.decision import Decision, device_names
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.errors import InvalidValueError
@@ -155,24 +155,37 @@ def _together(
         return decide(seen.policy, ledger, demand, where[demand.uid])
 
     answer = place_gang(policy, seen.ledger, demands, needed)
-    mine = next((each.decision for each in answer.placed if each.demand.uid == uid), None)
+    decisions = _in_names(answer, seen.ledger)
     change = None
     if not answer.whole:
         uids = {member.demand.uid for member in waiting}
         change = change_for_gang(policy, seen.ledger, demands, needed=needed, stay=uids)
     return msgspec.structs.replace(
         finding,
-        members={**finding.members, **_would_go(waiting, answer)},
+        members={**finding.members, **_would_go(waiting, decisions)},
         claim=demands,
-        decision=mine or gang.pending(gang.no_room(needed, answer), answer.unplaced),
+        decision=decisions.get(uid) or gang.pending(gang.no_room(needed, answer), answer.unplaced),
         change=change,
     )
 
 
-def _would_go(waiting: Sequence[Member], answer: GangPlacement) -> dict[str, str]:
-    places = {
-        each.demand.uid: ", ".join(f"{each.decision.node}/{gpu}" for gpu in each.decision.devices)
+def _in_names(answer: GangPlacement, ledger: Ledger) -> dict[str, Decision]:
+    """The uid of each demand that was placed -> the decision, with the GPUs by their names."""
+    # A member may share a GPU that is opened for one before it.
+    devices = {**ledger.devices}
+    devices |= {device.id: device for each in answer.placed for device in each.decision.new}
+    return {
+        each.demand.uid: msgspec.structs.replace(
+            each.decision, devices=device_names(each.decision, devices)
+        )
         for each in answer.placed
+    }
+
+
+def _would_go(waiting: Sequence[Member], decisions: Mapping[str, Decision]) -> dict[str, str]:
+    places = {
+        uid: ", ".join(f"{decision.node}/{gpu}" for gpu in decision.devices)
+        for uid, decision in decisions.items()
     }
     return {
         member.name: f"would go to {places[member.demand.uid]}"

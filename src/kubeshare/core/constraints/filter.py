@@ -11,6 +11,7 @@ from typing import Protocol
 from kubeshare.core import reasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.index.gpuids import exists, is_named
 from kubeshare.core.natural_sort import natural
 
 
@@ -23,7 +24,7 @@ class State(Protocol):
 
     @property
     def devices(self) -> Mapping[str, Device]:
-        """GPUID → device."""
+        """Id → device."""
 
 
 class Filter:
@@ -73,8 +74,8 @@ class Filter:
         """Why another device is required, by its id or by the affinity label."""
         demand = self.demand
         if demand.device_id:
-            required = device.id == demand.device_id
-            return None if required else f"vGPU {demand.device_id} is asked for"
+            named = is_named(device, demand)
+            return None if named else f"vGPU {demand.device_id} is asked for"
         if self.only:
             return None if demand.affinity in device.affinities else self.only
         if demand.affinity and not device.idle:
@@ -83,9 +84,9 @@ class Filter:
 
 
 def _only_by_id(state: State, demand: Demand) -> str:
-    """A requested vGPU that exists is the only candidate."""
-    requested = demand.device_id
-    return f"vGPU {requested} is asked for" if requested in state.devices else ""
+    """Requested vGPUs that exist are the only candidates."""
+    known = demand.device_id and exists(state, demand)
+    return f"vGPU {demand.device_id} is asked for" if known else ""
 
 
 def _only_by_label(state: State, demand: Demand) -> str:

@@ -28,6 +28,7 @@ from kubeshare.core.diagnosis.repairs import repairs
 from kubeshare.core.diagnosis.several_shares import proposals
 from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.holder import MAX_HOLDERS, Holder
+from kubeshare.core.ledger.index.gpuids import is_named
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import Policy
@@ -154,7 +155,7 @@ def _usable(ledger: Ledger, device: Device, demand: Demand) -> bool:
         and not device.fenced
         and device.node in ledger.nodes
         and (demand.nodes is None or device.node in demand.nodes)
-        and demand.device_id in ("", device.id)
+        and (not demand.device_id or is_named(device, demand))
         and demand.model in ("", device.model)
         and demand.memory.on(device.memory_bytes) <= device.memory_bytes
     )

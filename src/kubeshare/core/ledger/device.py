@@ -1,7 +1,7 @@
 """GPUs and nodes as placement policies see them."""
 
 from bisect import bisect, bisect_left
-from functools import cached_property
+from functools import cached_property, lru_cache
 
 import msgspec
 
@@ -15,10 +15,11 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     """A shareable GPU (vGPU) and its holders. Its labels are those of its holders.
 
     Attributes:
-        id: the GPUID, unique in the cluster.
+        id: the name of its object, unique in the cluster.
         node: the name of its node.
-        index: the GPU's number on its node, which gpushare and Gaia name it by; None if the
-            id is its only name.
+        gpuid: the GPUID, unique on its node; "" if that is the id.
+        index: the GPU's number on its node, which gpushare and Gaia name it by; None if it has
+            a GPUID.
         row: its row in the node's ``links``; None if that is the index.
         uuid: the UUID of its physical GPU, "" where that is not known or not chosen.
         model: the GPU model, "" when unknown.
@@ -30,6 +31,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     id: str
     node: str
+    gpuid: str = ""
     index: int | None = None
     row: int | None = None
     uuid: str = ""
@@ -46,8 +48,8 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @property
     def name(self) -> str:
-        """Its name on its node: its number there, else its id."""
-        return self.id if self.index is None else str(self.index)
+        """Its name on its node: its number there, else its GPUID."""
+        return self.gpuid or self.id if self.index is None else str(self.index)
 
     @property
     def number(self) -> int | None:
@@ -61,8 +63,12 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
 
     @cached_property
     def order(self) -> str:
-        """The natural sort key of its id."""
-        return natural(self.id)
+        """The natural sort key of its GPUID, then of its node; no two devices have the same."""
+        if self.index is not None:
+            return natural(self.id)
+        # The separator sorts before anything that may follow in a longer GPUID.
+        own = f"\0\0{self.id}" if self.gpuid else ""
+        return f"{natural(self.name)}\0\0{_natural(self.node)}{own}"
 
     @cached_property
     def totals(self) -> Totals:
@@ -113,6 +119,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         device = Device(
             id=self.id,
             node=self.node,
+            gpuid=self.gpuid,
             index=self.index,
             row=self.row,
             uuid=self.uuid,
@@ -126,6 +133,11 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         device.__dict__["order"] = self.order
         device.__dict__["totals"] = totals
         return device
+
+
+@lru_cache(maxsize=1024)
+def _natural(node: str) -> str:
+    return natural(node)
 
 
 class FreeGpu(msgspec.Struct, frozen=True, order=True, gc=False):

@@ -32,7 +32,7 @@ class Snapshot:
 
     @property
     def devices(self) -> Mapping[str, Device]:
-        """GPUID → device."""
+        """Id → device."""
         return self._read()[1]
 
     @property
@@ -54,7 +54,7 @@ class History:
 
     Args:
         nodes: the live table, name → node.
-        devices: the live table, GPUID → device.
+        devices: the live table, id → device.
     """
 
     def __init__(self, nodes: dict[str, Node], devices: dict[str, Device]) -> None:

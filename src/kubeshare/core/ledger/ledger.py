@@ -86,7 +86,7 @@ class Ledger:
 
     @property
     def devices(self) -> Mapping[str, Device]:
-        """GPUID → device."""
+        """Id → device."""
         return MappingProxyType(self._devices)
 
     def held_by(self, demand_uid: str) -> frozenset[str]:

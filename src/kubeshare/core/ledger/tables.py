@@ -36,7 +36,7 @@ class Tables:
 
     Attributes:
         nodes: name → node.
-        devices: GPUID → device.
+        devices: id → device.
         held: uid of a demand → ids of the devices that it holds, sorted.
         indexes: the indexes of the policies, by type.
         history: the snapshots.

@@ -1,16 +1,14 @@
 """Creates new vGPUs for free physical GPUs, for every policy."""
 
 from collections.abc import Iterable, Iterator
-from hashlib import blake2b
-from itertools import count
-from typing import Final
 
+import msgspec
+
+from kubeshare.core import gpuid
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, FreeGpu, Node, SelectableGpu
+from kubeshare.core.ledger.index.gpuids import GpuidIndex
 from kubeshare.core.ledger.ledger import Ledger
-
-RESERVED_PREFIX: Final = "vgpu-"
-"""The prefix of generated ids; users cannot name new vGPUs with it."""
 
 
 def infeasible_id(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
@@ -18,7 +16,8 @@ def infeasible_id(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
     requested = demand.device_id
     if demand.count > 1 and requested:
         return "id", f"{requested} is one GPU, and {demand.count} are asked"
-    if requested.startswith(RESERVED_PREFIX) and requested not in ledger.devices:
+    reserved = requested.startswith(gpuid.RESERVED_PREFIX)
+    if reserved and not ledger.index(GpuidIndex).named(demand):
         return "id", f"there is no vGPU {requested}, and new ones of that prefix are not for users"
     return None
 
@@ -41,25 +40,29 @@ def new_devices(
 ) -> tuple[Device, ...]:
     """New vGPUs without holders on free GPUs of a node, one for each of these kinds.
 
-    Of the selectable GPUs of a kind the first ones are used.
+    A demand that requests a GPUID gets one vGPU of that GPUID. Of the selectable GPUs of a kind the first ones are used.
     """
+    requested = demand.device_id
     ids = new_ids(ledger, demand)
+    if requested:
+        ids = iter([gpuid.object_name(node.name, requested, ledger.devices)])
     selectable = list(node.selectable)
     devices = []
     for kind in kinds:
         device = new_device(next(ids), node.name, kind, selectable)
         selectable = [gpu for gpu in selectable if gpu.uuid != device.uuid]
-        devices.append(device)
+        own = "" if requested in ("", device.id) else requested
+        devices.append(msgspec.structs.replace(device, gpuid=own) if own else device)
     return tuple(devices)
 
 
 def new_device(
-    gpuid: str, node: str, kind: FreeGpu, selectable: Iterable[SelectableGpu] = ()
+    device_id: str, node: str, kind: FreeGpu, selectable: Iterable[SelectableGpu] = ()
 ) -> Device:
     """A new vGPU on a free GPU of a kind: on the first one that is selectable, if any is."""
     gpu = next((gpu for gpu in selectable if gpu.kind == kind), None)
     return Device(
-        id=gpuid,
+        id=device_id,
         node=node,
         row=gpu.row if gpu else None,
         uuid=gpu.uuid if gpu else "",
@@ -69,16 +72,8 @@ def new_device(
 
 
 def new_ids(ledger: Ledger, demand: Demand) -> Iterator[str]:
-    """The requested id, or unused ids that depend on the demand only."""
-    if demand.device_id:
-        yield demand.device_id
-        return
-    ids = (_hashed_id(demand.uid, attempt) for attempt in count(demand.attempt))
-    yield from (new_id for new_id in ids if new_id not in ledger.devices)
-
-
-def _hashed_id(uid: str, attempt: int) -> str:
-    return RESERVED_PREFIX + blake2b(f"{uid}/{attempt}".encode(), digest_size=5).hexdigest()
+    """Unused generated ids that depend on the demand only."""
+    return gpuid.generated(demand.uid, demand.attempt, ledger.devices)
 
 
 def _size(kind: FreeGpu) -> tuple[int, str]:

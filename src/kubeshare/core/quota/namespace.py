@@ -103,8 +103,8 @@ def _exceeded(
     """The quota that a decision would exceed, with numbers; ``""`` for none."""
     fresh = {device.id: device.memory_bytes for device in decision.new}
     totals = [
-        fresh[gpuid] if gpuid in fresh else ledger.devices[gpuid].memory_bytes
-        for gpuid in decision.devices
+        fresh[device_id] if device_id in fresh else ledger.devices[device_id].memory_bytes
+        for device_id in decision.devices
     ]
     wanted = [
         Holder.of_share(demand, share, total)

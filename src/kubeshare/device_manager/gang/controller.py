@@ -196,8 +196,9 @@ class GangController:
             set_aside = exclusions.add(set_aside, node, message, self._wall_clock(), pause)
         await clear_decision(self._client, member.raw, set_aside)
         self._events.gang_timed_out(sharepod, message)
-        for gpuid in sharepods.gpuids(sharepod):
-            await self._cluster_state.pool.release(gpuid, sharepod.metadata.uid)
+        pool, uid = self._cluster_state.pool, sharepod.metadata.uid
+        for vgpu in pool.named(sharepod.spec.node_name, sharepods.gpuids(sharepod), uid):
+            await pool.release(vgpu.metadata.name, uid)
         await self._evict(member.pod)
 
     async def _evict_undecided(self, members: list[_Member]) -> RequeueAfter | None:

@@ -80,9 +80,9 @@ class Placeholders:
         self._retries: NotBefore[str] = NotBefore()  # by the uid of the vGPU
         self._namespace = ""  # its uid, once it is known
 
-    def of(self, gpuid: str) -> Pod | None:
-        """The placeholder of a vGPU in the cache."""
-        return self._cluster_state.pod(Key(NAMESPACE, placeholder_name(gpuid)))
+    def of(self, name: str) -> Pod | None:
+        """The placeholder of the vGPU of this name in the cache."""
+        return self._cluster_state.pod(Key(NAMESPACE, placeholder_name(name)))
 
     async def reconcile(self, vgpu: VGPU) -> RequeueAfter | None:
         """Create the placeholder of a vGPU, or replace a failed one."""
@@ -180,12 +180,12 @@ def manifest(vgpu: VGPU, image: str, namespace: str) -> dict[str, Any]:
         image: an image with ``sh`` and ``sleep``.
         namespace: the uid of the placeholders' namespace.
     """
-    gpuid = vgpu.metadata.name
+    name = vgpu.metadata.name
     # A vGPU that is created on demand is about to get a holder.
     metadata = in_use_metadata(in_use=bool(vgpu.status.holders) or vgpu.spec.pool == "onDemand")
     pod = idle_pod(
-        placeholder_name(gpuid),
-        {LABEL_ROLE: ROLE_PLACEHOLDER, LABEL_VGPU: gpuid, **metadata["labels"]},
+        placeholder_name(name),
+        {LABEL_ROLE: ROLE_PLACEHOLDER, LABEL_VGPU: name, **metadata["labels"]},
         PLACEHOLDER_PRIORITY_CLASS,
         image,
     )

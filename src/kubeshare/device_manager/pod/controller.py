@@ -79,9 +79,7 @@ class PodController:
             return None
         if pod.spec.node_name:
             self._unschedulable.forget(key)
-            here = {
-                vgpu.metadata.name for vgpu in held if vgpu.spec.node_name == pod.spec.node_name
-            }
+            here = {vgpu.gpuid for vgpu in held if vgpu.spec.node_name == pod.spec.node_name}
             if here.issuperset(pod.gpuids):
                 await self._pods.assign_holders(pod, pod.metadata.uid, pod.gpuids)
             again = await self._lost_allocations.reconcile(pod, pod.metadata.uid, pod.gpuids)

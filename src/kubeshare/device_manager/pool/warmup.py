@@ -3,7 +3,7 @@
 import secrets
 
 from kubeshare.api.state.cluster_state import ClusterState
-from kubeshare.api.types.constants import GENERATED_ID_PREFIX
+from kubeshare.core.gpuid import RESERVED_PREFIX
 from kubeshare.core.policies.opening import new_device
 
 
@@ -30,7 +30,7 @@ async def warm_up(cluster_state: ClusterState, node: str, count: int) -> list[st
         if entry is None or not entry.free:
             break
         smallest = min(entry.free, key=lambda kind: (kind.memory_bytes, kind.model))
-        gpuid = GENERATED_ID_PREFIX + secrets.token_hex(5)
+        gpuid = RESERVED_PREFIX + secrets.token_hex(5)
         device = new_device(gpuid, node, smallest, entry.selectable)
         await cluster_state.pool.create(device, "reserved")
         created.append(gpuid)

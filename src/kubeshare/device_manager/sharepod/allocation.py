@@ -1,6 +1,6 @@
 """Checks that the GPUs of a SharePod are reserved and ready."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kubeshare.api.owned_nodes import keeps_sharepods_off
@@ -66,10 +66,9 @@ class Allocations:
         """Drop the timer of a SharePod: it is gone, or has its holders."""
         self._unheld.forget(key)
 
-    def vgpus(self, gpuids: Sequence[str]) -> list[VGPU]:
-        """The vGPUs of these GPUIDs that exist."""
-        found = (self._pool.get(gpuid) for gpuid in gpuids)
-        return [vgpu for vgpu in found if vgpu is not None]
+    def vgpus(self, sharepod: SharePod, gpuids: Sequence[str]) -> list[VGPU]:
+        """The vGPUs of these GPUIDs on the SharePod's node that exist."""
+        return self._pool.named(sharepod.spec.node_name, gpuids, sharepod.metadata.uid)
 
     async def reconcile(
         self, raw: Raw, sharepod: SharePod, demand: Demand, gpuids: Sequence[str]
@@ -102,17 +101,17 @@ class Allocations:
         not_ready = self._not_ready(sharepod, gpuids)
         return not_ready is None, not_ready
 
-    def problem(self, gpuids: Sequence[str], pod: Pod | None = None) -> Problem | None:
+    def problem(self, vgpus: Iterable[VGPU], pod: Pod | None = None) -> Problem | None:
         """What is wrong with the GPUs; for a pod, also what is wrong for this pod only."""
         if pod is not None and (lost := self._lost_allocations.problem(pod)):
             return lost
-        for vgpu in self.vgpus(gpuids):
+        for vgpu in vgpus:
             degraded = problem_of(vgpu)
             if degraded is not None:
                 return degraded
             if pod is not None and self._ran_before(pod, vgpu):
                 return Reason.GPU_LOST, (
-                    f"the GPU of vGPU {vgpu.metadata.name} was lost for a while, and this pod may "
+                    f"the GPU of vGPU {vgpu.gpuid} was lost for a while, and this pod may "
                     "not use it any more: delete the pod to have it started again"
                 )
         return None
@@ -124,36 +123,38 @@ class Allocations:
 
     def _not_ready(self, sharepod: SharePod, gpuids: Sequence[str]) -> Report | None:
         """Why the pod cannot be created yet although its GPUs are reserved."""
-        for vgpu in self.vgpus(gpuids):
+        vgpus = self.vgpus(sharepod, gpuids)
+        for vgpu in vgpus:
             holder = holder_of(vgpu, sharepod.metadata.uid)
             if holder is not None and holder.pod_uid:
-                message = f"the node has not released its former pod from vGPU {vgpu.metadata.name}"
+                message = f"the node has not released its former pod from vGPU {vgpu.gpuid}"
                 return status.not_allocated(Reason.RELEASING, message, passing=True)
             blocked = blocker(vgpu, self._placeholders.of(vgpu.metadata.name))
             if blocked is not None and not self._prebound.is_gpu_assured(vgpu):
                 return status.blocked(blocked)
-        problem = self.problem(gpuids)
+        problem = self.problem(vgpus)
         return status.not_allocated(*problem) if problem else None
 
     async def _clear_if_lost(
         self, raw: Raw, sharepod: SharePod, gpuids: Sequence[str], missing: str
     ) -> None:
         """Clear Sched's decision once live reads find neither the holder nor a pod."""
-        vgpu = await self._pool.refresh(missing)
-        if vgpu is not None and holder_of(vgpu, sharepod.metadata.uid):
+        uid, node = sharepod.metadata.uid, sharepod.spec.node_name
+        vgpu = await self._pool.refresh_identity(node, missing, uid)
+        if vgpu is not None and holder_of(vgpu, uid):
             return
         if await self._pods.exists(sharepod.metadata.key):
             return
-        for gpuid in gpuids:
-            await self._pool.release(gpuid, sharepod.metadata.uid)
+        for vgpu in self.vgpus(sharepod, gpuids):
+            await self._pool.release(vgpu.metadata.name, uid)
         await clear_decision(self._client, raw)
         self._events.rescheduled(sharepod, missing)
 
     def _missing_holders(self, sharepod: SharePod, gpuids: Sequence[str]) -> list[str]:
         """The GPUIDs of which the SharePod holds no share."""
         held = {
-            vgpu.metadata.name
-            for vgpu in self.vgpus(gpuids)
+            vgpu.gpuid
+            for vgpu in self.vgpus(sharepod, gpuids)
             if holder_of(vgpu, sharepod.metadata.uid)
         }
         return [gpuid for gpuid in gpuids if gpuid not in held]

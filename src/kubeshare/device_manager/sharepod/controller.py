@@ -130,7 +130,7 @@ class SharePodController:
             return None
         found = await self._advance(raw, sharepod, demand)
         if pod is not None and wait is None:
-            vgpus = self._allocations.vgpus(sharepods.gpuids(sharepod))
+            vgpus = self._allocations.vgpus(sharepod, sharepods.gpuids(sharepod))
             wait = await self._start_retries.reconcile(pod, sharepod.metadata.uid, vgpus)
         later = earliest(RequeueAfter(wait) if wait else None, self._unseen(sharepod.metadata.key))
         if found is None or isinstance(found, RequeueAfter):
@@ -152,14 +152,15 @@ class SharePodController:
         if sharepods.is_deleting(sharepod) or sharepods.finished(sharepod):
             return None
         if _refused_as_it_is(sharepod):
-            for gpuid in gpuids:
-                await self._pool.release(gpuid, sharepod.metadata.uid)
+            for vgpu in self._allocations.vgpus(sharepod, gpuids):
+                await self._pool.release(vgpu.metadata.name, sharepod.metadata.uid)
             return None
         if demand is not None:
             ready, found = await self._allocations.reconcile(raw, sharepod, demand, gpuids)
             if not ready:
                 return found
-        return await self._create_pod(raw, sharepod, demand, self._allocations.vgpus(gpuids))
+        vgpus = self._allocations.vgpus(sharepod, gpuids)
+        return await self._create_pod(raw, sharepod, demand, vgpus)
 
     async def _follow(
         self, raw: Raw, sharepod: SharePod, pod: Pod, gpuids: Sequence[str]
@@ -173,11 +174,11 @@ class SharePodController:
         current = pod.spec.node_name == sharepod.spec.node_name or not gpuids
         if pod.spec.node_name and current and not pod.terminal:
             await self._pods.assign_holders(pod, uid, gpuids)
-        vgpus = self._allocations.vgpus(gpuids)
+        vgpus = self._allocations.vgpus(sharepod, gpuids)
         blocked = await self._prebound.reconcile(pod, uid, vgpus)
         if blocked is not None:
             return status.blocked(blocked)
-        problem = self._allocations.problem(gpuids, pod)
+        problem = self._allocations.problem(vgpus, pod)
         return status.of_pod(pod, vgpus, problem, sharepod.status.gpus)
 
     async def _create_pod(
@@ -199,7 +200,7 @@ class SharePodController:
             raise
         if pod is None:
             return None
-        return await self._follow(raw, sharepod, pod, [vgpu.metadata.name for vgpu in vgpus])
+        return await self._follow(raw, sharepod, pod, [vgpu.gpuid for vgpu in vgpus])
 
     def _pod_of(self, sharepod: SharePod) -> Pod | None:
         pod = self._cluster_state.pod(sharepod.metadata.key)

@@ -24,13 +24,13 @@ from kubeshare.kube.cache.store import ADDED, DELETED, Change, Store
 from kubeshare.kube.meta import Key, key_of
 from kubeshare.kube.resources import Raw
 
-BY_GPUID: Final = "names a vGPU"
-"""The index of SharePods by the GPUIDs that they name."""
+BY_VGPU: Final = "names a vGPU"
+"""The index of SharePods by the node and the GPUIDs that they name."""
 
 
-def index_by_gpuid(sharepod_store: Store[Raw]) -> None:
-    """Add the index of SharePods by the GPUIDs that they name."""
-    sharepod_store.add_index(BY_GPUID, sharepods.gpuids_of)
+def index_by_vgpu(sharepod_store: Store[Raw]) -> None:
+    """Add the index of SharePods by the vGPUs that they name."""
+    sharepod_store.add_index(BY_VGPU, _named_vgpus)
 
 
 def with_assumed(
@@ -98,9 +98,8 @@ class SharePodEventHandlers:
         SharePod, since its own reconcile has written it.
         """
         old, new = change.old, change.object
-        gpuid = new.metadata.name
         if change.type == DELETED or old is None or _differs_for_all(old, new):
-            return self._naming(gpuid)
+            return self._naming(new)
         before, now = _shares(old), _shares(new)
         changed = {
             requester_key(holder)
@@ -116,7 +115,7 @@ class SharePodEventHandlers:
         holding = {requester_key(holder) for holder in new.status.holders}
         return [
             key
-            for key in self._naming(gpuid)
+            for key in self._naming(new)
             if key in changed
             or (more_room and key not in holding)
             or (activated and self._cluster_state.pod(key) is None)
@@ -133,19 +132,31 @@ class SharePodEventHandlers:
         if vgpu is None:
             own = [pod.metadata.key] if pod.metadata.key in self._sharepod_store else []
             return [*own, *(self._unschedulable.oldest_first() if pod.whole_gpus else ())]
-        naming = self._naming(vgpu.metadata.name)
+        naming = self._naming(vgpu)
         if not _stays_passing(vgpu, change):
             return naming
         # A SharePod without the condition is requeued until the state has lasted.
         return [key for key in naming if self._has_condition(key)]
 
-    def _naming(self, gpuid: str) -> list[Key]:
-        return sorted(self._sharepod_store.keys_by_index(BY_GPUID, gpuid))
+    def _naming(self, vgpu: VGPU) -> list[Key]:
+        value = _vgpu_value(vgpu.spec.node_name, vgpu.gpuid)
+        return sorted(self._sharepod_store.keys_by_index(BY_VGPU, value))
 
     def _has_condition(self, key: Key) -> bool:
         status = (self._sharepod_store.by_key(key) or {}).get("status") or {}
         conditions = status.get("conditions") or ()
         return any(each["type"] == CONDITION_ALLOCATED for each in conditions)
+
+
+def _named_vgpus(raw: Raw) -> list[str]:
+    """Index function: the node and the GPUIDs of a SharePod; none before its node is decided."""
+    node = (raw.get("spec") or {}).get("nodeName")
+    return [_vgpu_value(node, gpuid) for gpuid in sharepods.gpuids_of(raw)] if node else []
+
+
+def _vgpu_value(node: str, gpuid: str) -> str:
+    # The name of a node contains no slash.
+    return f"{node}/{gpuid}"
 
 
 def pod_differs(change: Change[core_v1.Pod]) -> bool:

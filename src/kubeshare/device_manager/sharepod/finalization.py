@@ -141,8 +141,8 @@ class Finalizations:
 
     async def _report(self, raw: Raw, sharepod: SharePod, pod: Pod) -> RequeueAfter | None:
         """Write that the pod is being stopped, and why where that takes too long."""
-        gpuids = sharepods.gpuids(sharepod)
-        vgpus = [vgpu for vgpu in map(self._cluster_state.pool.get, gpuids) if vgpu is not None]
+        gpuids, uid = sharepods.gpuids(sharepod), sharepod.metadata.uid
+        vgpus = self._cluster_state.pool.named(sharepod.spec.node_name, gpuids, uid)
         overdue = _overdue_message(pod) if self._is_overdue(pod) else ""
         report = status.stopping(pod, vgpus, sharepod.status.gpus, overdue)
         written, again = await self._status_writer.write(sharepod, report, self._demand(raw))

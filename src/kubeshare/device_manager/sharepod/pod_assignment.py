@@ -23,11 +23,11 @@ class PodAssignments:
 
     def __init__(self, pool: VGPUStore) -> None:
         self._pool = pool
-        self._collected: dict[str, dict[str, str]] = {}  # GPUID -> demand uid -> pod uid
+        self._collected: dict[str, dict[str, str]] = {}  # vGPU -> demand uid -> pod uid
         self._writing: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def assign(self, gpuid: str, demand_uid: str, pod_uid: str) -> None:
-        """Write the uid of a bound pod into the holder of its demand.
+    async def assign(self, vgpu: str, demand_uid: str, pod_uid: str) -> None:
+        """Write the uid of a bound pod into the holder of its demand on the vGPU of this name.
 
         Nothing is written where there is no holder, or it has a pod uid already.
 
@@ -35,21 +35,21 @@ class PodAssignments:
             ConflictError: the vGPU has changed again and again.
             ApiError: the API server refuses for another reason.
         """
-        writing = self._writing.setdefault(gpuid, asyncio.Lock())
-        self._collected.setdefault(gpuid, {})[demand_uid] = pod_uid
+        writing = self._writing.setdefault(vgpu, asyncio.Lock())
+        self._collected.setdefault(vgpu, {})[demand_uid] = pod_uid
         try:
             async with writing:
                 # The last write may have included this assignment, or may have failed.
-                together = self._collected.pop(gpuid, {}) | {demand_uid: pod_uid}
-                await self._pool.update(gpuid, _assign_all(together))
+                together = self._collected.pop(vgpu, {}) | {demand_uid: pod_uid}
+                await self._pool.update(vgpu, _assign_all(together))
         finally:
-            self._forget(gpuid, demand_uid)
+            self._forget(vgpu, demand_uid)
 
-    def _forget(self, gpuid: str, demand_uid: str) -> None:
-        collected = self._collected.get(gpuid, {})
+    def _forget(self, vgpu: str, demand_uid: str) -> None:
+        collected = self._collected.get(vgpu, {})
         collected.pop(demand_uid, None)
         if not collected:
-            self._collected.pop(gpuid, None)
+            self._collected.pop(vgpu, None)
 
 
 def _assign_all(pods: dict[str, str]) -> Change:

@@ -109,17 +109,15 @@ class Pods:
             ConflictError: a vGPU has changed again and again.
         """
         held = {
-            gpuid: holder
-            for gpuid in gpuids
-            if (vgpu := self._pool.get(gpuid))
-            and vgpu.spec.uuid
-            and (holder := holder_of(vgpu, demand_uid))
+            vgpu.metadata.name: holder
+            for vgpu in self._pool.named(pod.spec.node_name, gpuids, demand_uid)
+            if vgpu.spec.uuid and (holder := holder_of(vgpu, demand_uid))
         }
         if len(held) < len(gpuids):
             return
-        for gpuid, holder in held.items():
+        for name, holder in held.items():
             if not holder.pod_uid:
-                await self._assignments.assign(gpuid, demand_uid, pod.metadata.uid)
+                await self._assignments.assign(name, demand_uid, pod.metadata.uid)
 
     async def _existing(self, name: str, namespace: str, owner: str) -> Pod | None:
         try:

@@ -6,14 +6,14 @@ pending, and its condition says why. Of several GPUs it holds all or none.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.vgpu_store import Reservation, holder_of
 from kubeshare.api.types.reasons import Reason
-from kubeshare.api.types.v1 import VGPU, SharePod
+from kubeshare.api.types.v1 import SharePod
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.policies import Policy
@@ -58,23 +58,25 @@ class Reservations:
         self, sharepod: SharePod, demand: Demand, gpuids: Sequence[str]
     ) -> Report | None:
         await self._pool.settle()
-        current = {gpuid: await self._pool.refresh(gpuid) for gpuid in gpuids}
-        held = [gpuid for gpuid, vgpu in current.items() if vgpu and holder_of(vgpu, demand.uid)]
-        shares, refusal = self._decide(sharepod, demand, current.keys() - held, current)
+        node = sharepod.spec.node_name
+        for gpuid in gpuids:
+            await self._pool.refresh_identity(node, gpuid, demand.uid)
+        held = {
+            vgpu.gpuid: vgpu.metadata.name
+            for vgpu in self._pool.named(node, gpuids, demand.uid)
+            if holder_of(vgpu, demand.uid)
+        }
+        shares, refusal = self._decide(sharepod, demand, set(gpuids) - held.keys())
         if refusal is not None:
             # Holders of the other GPUs would keep room from demands that need no more.
-            for gpuid in held:
-                await self._pool.release(gpuid, demand.uid)
+            for name in held.values():
+                await self._pool.release(name, demand.uid)
             return refusal
         await self._pool.reserve_all(shares)
         return None
 
     def _decide(
-        self,
-        sharepod: SharePod,
-        demand: Demand,
-        gpuids: Iterable[str],
-        current: Mapping[str, VGPU | None],
+        self, sharepod: SharePod, demand: Demand, gpuids: Iterable[str]
     ) -> tuple[list[Reservation], Report | None]:
         """The shares to add, each decided beside those before it, or why one is refused."""
         shares: list[Reservation] = []
@@ -82,6 +84,7 @@ class Reservations:
             message = f"node {sharepod.spec.node_name} is {refused}"
             return [], status.not_allocated(Reason.NO_ROOM, message)
         ledger = self._cluster_state.ledger()
+        node = frozenset([sharepod.spec.node_name])
         with ledger.what_if():
             for gpuid in sorted(gpuids):
                 # The policy sees one demand for each GPU.
@@ -89,26 +92,16 @@ class Reservations:
                     demand,
                     uid=f"{demand.uid} {gpuid}",
                     device_id=gpuid,
-                    nodes=frozenset([sharepod.spec.node_name]),
+                    device_nodes=node,
+                    nodes=node,
                     count=1,
                 )
-                if refusal := _on_other_node(sharepod, gpuid, current[gpuid]):
-                    return [], refusal
                 decision = self._policy(ledger, single)
                 if decision.node is None:
                     return [], _no_room(sharepod.spec.node_name, gpuid, decision)
                 commit(ledger, single, decision)
                 shares.append(Reservation(demand, decision, sharepod.spec.gpu.attempt))
         return shares, None
-
-
-def _on_other_node(sharepod: SharePod, gpuid: str, vgpu: VGPU | None) -> Report | None:
-    """The refusal of a vGPU that is not on the SharePod's node."""
-    node = sharepod.spec.node_name
-    if vgpu is None or vgpu.spec.node_name == node:
-        return None
-    message = f"vGPU {gpuid} is on node {vgpu.spec.node_name}, and spec.nodeName says {node}"
-    return status.not_allocated(Reason.NO_ROOM, message)
 
 
 def _no_room(node: str, gpuid: str, decision: Decision) -> Report:

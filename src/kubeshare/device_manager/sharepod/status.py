@@ -182,14 +182,13 @@ def _message(ready: Condition) -> str:
 
 
 def _allocated(vgpus: Sequence[VGPU]) -> Condition:
-    names = ", ".join(f"{vgpu.metadata.name} ({vgpu.spec.uuid})" for vgpu in vgpus)
+    names = ", ".join(f"{vgpu.gpuid} ({vgpu.spec.uuid})" for vgpu in vgpus)
     return _condition(CONDITION_ALLOCATED, "True", Reason.ALLOCATED, f"share of {names}")
 
 
 def _gpus(vgpus: Sequence[VGPU]) -> tuple[AllocatedGPU, ...]:
     return tuple(
-        AllocatedGPU(id=vgpu.metadata.name, uuid=vgpu.spec.uuid, model=vgpu.spec.model)
-        for vgpu in vgpus
+        AllocatedGPU(id=vgpu.gpuid, uuid=vgpu.spec.uuid, model=vgpu.spec.model) for vgpu in vgpus
     )
 
 

@@ -27,14 +27,14 @@ PLACEHOLDER_RECHECK_SECONDS: Final = 5.0
 """Seconds between checks whether a deleted placeholder has gone."""
 
 
-async def mark_deleting(pool: VGPUStore, gpuid: str, record: Callable[[VGPU], None]) -> VGPU | None:
+async def mark_deleting(pool: VGPUStore, name: str, record: Callable[[VGPU], None]) -> VGPU | None:
     """Set the phase of a vGPU to Deleting unless it has a holder.
 
     Calls ``record`` when this call has marked it. Returns the vGPU afterwards; None when it
     no longer exists.
     """
-    before = pool.get(gpuid)
-    after = await pool.update(gpuid, _to_deleting)
+    before = pool.get(name)
+    after = await pool.update(name, _to_deleting)
     was_deleting = before is not None and before.status.phase == DELETING
     if after is not None and after.status.phase == DELETING and not was_deleting:
         record(after)
@@ -69,8 +69,8 @@ class VGPUDeletion:
         The deletion of the placeholder triggers the next reconcile. It is requeued all the
         same: a placeholder may have come and gone while the watch was disconnected.
         """
-        gpuid = vgpu.metadata.name
-        pod = self._placeholders.of(gpuid)
+        name = vgpu.metadata.name
+        pod = self._placeholders.of(name)
         if pod is not None and (
             pod.metadata.deletion_timestamp is not None or not await self._placeholders.remove(pod)
         ):
@@ -78,26 +78,26 @@ class VGPUDeletion:
         try:
             await self._client.delete(
                 VGPUS,
-                gpuid,
+                name,
                 uid=vgpu.metadata.uid,
                 resource_version=vgpu.metadata.resource_version,
             )
         except NotFoundError:
-            await self._cluster_state.pool.refresh(gpuid)
+            await self._cluster_state.pool.refresh(name)
             return None
         self._placeholders.forget(vgpu)
         self._metrics.deleted.inc()
         return None
 
-    async def delete_leftover_placeholder(self, gpuid: str) -> None:
+    async def delete_leftover_placeholder(self, name: str) -> None:
         """Delete the placeholder of a vGPU that no longer exists.
 
         It stays while pods may still run on the GPU.
         """
-        pod = self._placeholders.of(gpuid)
+        pod = self._placeholders.of(name)
         if pod is None or pod.metadata.deletion_timestamp is not None:
             return
-        if self._cluster_state.sharing_pods(gpuid) or await self._cluster_state.pool.refresh(gpuid):
+        if self._cluster_state.sharing_pods(name) or await self._cluster_state.pool.refresh(name):
             return
         await self._placeholders.remove(pod)
 

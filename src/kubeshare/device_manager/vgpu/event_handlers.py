@@ -65,7 +65,7 @@ class VGPUEventHandlers:
 
     def _is_wanted(self, vgpu: VGPU, holder: Holder) -> bool:
         raw = self._sharepod_store.by_key(Key(holder.namespace, holder.name))
-        return wanted(raw, vgpu.metadata.name, holder)
+        return wanted(raw, vgpu, holder)
 
     def on_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
         """The vGPU of a placeholder, or those of which a pod or its SharePod holds shares."""
@@ -83,16 +83,15 @@ class VGPUEventHandlers:
     def on_sharepod(self, change: Change[Raw]) -> Iterable[Key]:
         """The vGPUs of which a SharePod holds a share that it may no longer want."""
         raw = change.object
-        held = [vgpu.metadata.key for vgpu in self._pool.held_by(raw["metadata"]["uid"])]
+        held = self._pool.held_by(raw["metadata"]["uid"])
         if not held or change.type == DELETED:
-            return held
+            return [vgpu.metadata.key for vgpu in held]
         sharepod = sharepods.view(raw)
         if sharepods.is_deleting(sharepod) or sharepods.finished(sharepod):
-            return held
+            return [vgpu.metadata.key for vgpu in held]
         if not sharepods.decided(sharepod):
             return []  # Sched adds the holders before it writes the GPUIDs
-        wanted_gpuids = sharepods.gpuids(sharepod)
-        return [key for key in held if key.name not in wanted_gpuids]
+        return [vgpu.metadata.key for vgpu in held if not sharepods.names(sharepod, vgpu)]
 
     def on_node(self, node: core_v1.Node | GPUNode) -> Iterable[Key]:
         """All vGPUs of a node."""

@@ -93,11 +93,11 @@ class DeletedNodes:
             return uid == holder.pod_uid and not pod.terminal
         return holder.demand == uid or owned_by(pod, holder.demand)
 
-    async def _release(self, gpuid: str, holder: Holder) -> VGPU | None:
+    async def _release(self, name: str, holder: Holder) -> VGPU | None:
         def operations(vgpu: VGPU) -> list[holders.Operation] | None:
             present = holder_of(vgpu, holder.demand)
             if present is None or present.pod_uid != holder.pod_uid:
                 return None
             return holders.remove(vgpu, holder.demand)
 
-        return await self._pool.update(gpuid, operations)
+        return await self._pool.update(name, operations)

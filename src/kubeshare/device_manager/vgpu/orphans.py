@@ -5,7 +5,7 @@ It is removed once live reads confirm that its SharePod or pod is gone or has an
 holder with a pod uid is the node's to remove, when the containers have stopped.
 """
 
-from kubeshare.api import sharepods
+from kubeshare.api import pods, sharepods
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import SHAREPODS, VGPU, Holder
@@ -42,57 +42,54 @@ class OrphanedHolders:
 
     async def collect(self, vgpu: VGPU) -> VGPU | None:
         """Remove the orphaned holders of a vGPU; returns it as it is afterwards."""
-        gpuid = vgpu.metadata.name
         current: VGPU | None = vgpu
         for holder in vgpu.status.holders:
-            if not holder.pod_uid and await self._is_orphan(gpuid, holder):
-                current = await self._pool.release(gpuid, holder.demand)
+            if not holder.pod_uid and await self._is_orphan(vgpu, holder):
+                current = await self._pool.release(vgpu.metadata.name, holder.demand)
                 self._metrics.released.inc()
         return current
 
-    async def _is_orphan(self, gpuid: str, holder: Holder) -> bool:
+    async def _is_orphan(self, vgpu: VGPU, holder: Holder) -> bool:
         key = Key(holder.namespace, holder.name)
         pod = self._cluster_state.pod(key)
-        if pod is not None and self._may_need(pod, gpuid, holder):
+        if pod is not None and self._may_need(pod, vgpu, holder):
             return False
-        if wanted(self._sharepod_store.by_key(key), gpuid, holder):
+        if wanted(self._sharepod_store.by_key(key), vgpu, holder):
             return False
-        if await self._is_wanted_by_live_pod(key, gpuid, holder):
+        if await self._is_wanted_by_live_pod(key, vgpu, holder):
             return False
         try:
             live = await self._client.get(SHAREPODS, holder.name, holder.namespace)
         except NotFoundError:
             live = None
-        return not wanted(live, gpuid, holder)
+        return not wanted(live, vgpu, holder)
 
-    async def _is_wanted_by_live_pod(self, key: Key, gpuid: str, holder: Holder) -> bool:
+    async def _is_wanted_by_live_pod(self, key: Key, vgpu: VGPU, holder: Holder) -> bool:
         """Whether the API server has the plain pod of this holder, and the pod wants it."""
         try:
             pod = await self._client.get(PODS, key.name, key.namespace)
         except NotFoundError:
             return False
-        return self._is_wanted_by_pod(pod, gpuid, holder)
+        return self._is_wanted_by_pod(pod, vgpu, holder)
 
-    def _may_need(self, pod: Pod, gpuid: str, holder: Holder) -> bool:
+    def _may_need(self, pod: Pod, vgpu: VGPU, holder: Holder) -> bool:
         """It is the SharePod's pod and may still be bound, or a plain pod that wants the holder."""
         bindable = not pod.terminal and _owner(pod) == holder.demand
-        return bindable or self._is_wanted_by_pod(pod, gpuid, holder)
+        return bindable or self._is_wanted_by_pod(pod, vgpu, holder)
 
-    def _is_wanted_by_pod(self, pod: Pod, gpuid: str, holder: Holder) -> bool:
+    def _is_wanted_by_pod(self, pod: Pod, vgpu: VGPU, holder: Holder) -> bool:
         """It is the plain pod of the holder's demand, and wants this share."""
         if pod.metadata.uid != holder.demand or pod.terminal:
             return False
-        vgpu = self._pool.get(gpuid)
         if pod.spec.node_name:
-            here = vgpu is not None and vgpu.spec.node_name == pod.spec.node_name
-            return here and gpuid in pod.gpuids
+            return vgpu.spec.node_name == pod.spec.node_name and pods.names(pod, vgpu)
         if pod.metadata.deletion_timestamp is not None:
             return False
         # Sched adds the holder while the pod is gated, and then writes the GPUIDs.
-        return pod.gated or gpuid in pod.gpuids
+        return pod.gated or pods.names(pod, vgpu)
 
 
-def wanted(raw: Raw | None, gpuid: str, holder: Holder) -> bool:
+def wanted(raw: Raw | None, vgpu: VGPU, holder: Holder) -> bool:
     """Whether a SharePod still wants its share of a vGPU; False for None."""
     if raw is None:
         return False
@@ -101,7 +98,7 @@ def wanted(raw: Raw | None, gpuid: str, holder: Holder) -> bool:
     if over or sharepod.metadata.uid != holder.demand:
         return False
     # Sched adds the holder before it writes the decision.
-    return not sharepods.decided(sharepod) or gpuid in sharepods.gpuids(sharepod)
+    return not sharepods.decided(sharepod) or sharepods.names(sharepod, vgpu)
 
 
 def _owner(pod: Pod) -> str:

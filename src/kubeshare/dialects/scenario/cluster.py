@@ -6,8 +6,10 @@ import msgspec
 
 from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import InvalidValueError, LedgerError
+from kubeshare.core.gpuid import hashed_name
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.holder import Holder
+from kubeshare.core.ledger.index.gpuids import GpuidIndex
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.topology import Links, read_matrix, read_notation
 from kubeshare.core.units import GI, MICROS, Memory, parse_memory, parse_share, parse_size
@@ -45,9 +47,7 @@ class Cluster:
 
     def find(self, node: str, name: str) -> Device | None:
         """The GPU with this name on a node; None if there is none."""
-        device_id = self._numbered.get((node, name), name)
-        device = self.ledger.devices.get(device_id)
-        return device if device and device.node == node else None
+        return next(iter(self.ledger.index(GpuidIndex).find(node, name)), None)
 
     def check_node(self, field: Field) -> str:
         """The name of an existing node."""
@@ -151,7 +151,8 @@ class Cluster:
                 field.fail(f"node {node} has no GPU {name}, {has}")
             return self._number(node, int(name), gpu)
         if name in self.ledger.devices:
-            field.fail(f"vGPU {name} is on node {self.ledger.devices[name].node} already")
+            own = hashed_name(node, name)
+            return Device(id=own, node=node, gpuid=name, memory_bytes=gpu.memory_bytes)
         return Device(id=name, node=node, memory_bytes=gpu.memory_bytes)
 
     def _read_holders(self, field: Field, device: Device) -> tuple[Holder, ...]:

@@ -19,6 +19,7 @@ from kubeshare.dialects import gpushare, vcuda
 from kubeshare.dialects.amounts import Amounts
 from kubeshare.dialects.priority_and_gang import Standing, parse_priority
 from kubeshare.dialects.scenario.strict_yaml import Field
+from kubeshare.dialects.share_fields import read_gpuid
 from kubeshare.dialects.shares import check_together, of_several_gpus, of_whole_gpus, parse_request
 
 MIN_AVAILABLE: Final = "gang.minAvailable"
@@ -136,6 +137,10 @@ def _demand(entries: Entries, family: Family) -> Demand:
     }
     if "nodes" in entries:
         fields["nodes"] = frozenset(node.name() for node in entries["nodes"].items())
+        if fields.get("device_id"):
+            fields["device_nodes"] = fields["nodes"]
+    if fields.get("device_id"):
+        read_gpuid(fields["device_id"], "id")
     name = entries["name"].name()
     try:
         amounts = _shares(entries, family) if "shares" in entries else family.amounts(entries)

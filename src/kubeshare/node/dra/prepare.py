@@ -163,7 +163,7 @@ class Preparer:
         for vgpu, holder in held:
             if holder.namespace != namespace:
                 raise ValueError(
-                    f"the holder of vGPU {vgpu.metadata.name} that names the pod uid {pod_uid} is "
+                    f"the holder of vGPU {vgpu.gpuid} that names the pod uid {pod_uid} is "
                     f"of namespace {holder.namespace}, and the claim of {namespace}"
                 )
         if named := sorted(holder.share for _, holder in held if holder.share):
@@ -181,19 +181,19 @@ class Preparer:
         for vgpu in self._view.all_vgpus():
             for holder in vgpu.status.holders:
                 if holder.demand in demands and holder.pod_uid != pod_uid:
-                    raise _NotYetError(f"the holder of vGPU {vgpu.metadata.name} has no pod yet")
+                    raise _NotYetError(f"the holder of vGPU {vgpu.gpuid} has no pod yet")
         return [self._share(vgpu, holder) for vgpu, holder in held]
 
     def _share(self, vgpu: VGPU, holder: Holder) -> GrantedShare:
-        gpuid = vgpu.metadata.name
+        gpuid, placeholder = vgpu.gpuid, placeholder_name(vgpu.metadata.name)
         if not vgpu.spec.uuid:
             raise _NotYetError(
-                f"the GPU of vGPU {gpuid} is not known yet: its placeholder pod "
-                f"{placeholder_name(gpuid)} was allocated none"
+                f"the GPU of vGPU {gpuid} is not known yet: its placeholder pod {placeholder} was "
+                "allocated none"
             )
         if not self._view.is_reserved(vgpu):
             raise _NotYetError(
-                f"the placeholder pod {placeholder_name(gpuid)} of vGPU {gpuid} is gone, and "
+                f"the placeholder pod {placeholder} of vGPU {gpuid} is gone, and "
                 f"another pod may have its GPU {vgpu.spec.uuid}"
             )
         device = self._inventory.device(vgpu.spec.uuid)

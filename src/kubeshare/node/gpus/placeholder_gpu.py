@@ -68,7 +68,7 @@ class PlaceholderGpus:
         self._events = events
         self._allocated = allocated
         self._pauses: dict[str, float] = {}  # placeholder uid -> last pause in seconds
-        self._written: dict[str, str] = {}  # GPUID -> the resourceVersion that was patched
+        self._written: dict[str, str] = {}  # vGPU -> the resourceVersion that was patched
 
     async def resolve(self, vgpu: VGPU) -> RequeueAfter | None:
         """Write the UUID of a vGPU that has none, once its placeholder was allocated a GPU.

@@ -28,7 +28,7 @@ class Nomination(msgspec.Struct, frozen=True, kw_only=True):
         owner: the requester or gang, for people.
         uids: the demands that may use the room.
         priority: the owner's.
-        devices: GPUID -> node.
+        devices: name of a vGPU -> node.
         victims: the uids of the demands that are evicted.
         to_evict: those of them that have not been evicted yet.
         until: loop time at which the reservation ends.
@@ -109,10 +109,10 @@ class _WithoutReserved:
         with ledger.what_if():
             for nomination in self._nominations:
                 words = f"kept for {nomination.owner} of priority {nomination.priority}"
-                for gpuid, name in nomination.devices.items():
-                    device, node = ledger.devices.get(gpuid), ledger.nodes.get(name)
+                for device_id, name in nomination.devices.items():
+                    device, node = ledger.devices.get(device_id), ledger.nodes.get(name)
                     if device is not None and not device.fenced:
-                        ledger.mark(gpuid, fenced=True)
+                        ledger.mark(device_id, fenced=True)
                         reserved[device.path] = words
                     elif node is not None and node.free:
                         ledger.set_free(name, node.free[:-1])

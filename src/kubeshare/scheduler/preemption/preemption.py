@@ -198,16 +198,16 @@ class Preemptor:
         return RequeueAfter(nomination.until - asyncio.get_running_loop().time())
 
     def _devices(self, request: RoomRequest, found: Preemption) -> dict[str, str]:
-        """GPUID -> node of the vGPUs that the demands get once the victims are gone."""
+        """Name -> node of the vGPUs that the demands get once the victims are gone."""
         ledger = self._cluster_state.ledger()
         with ledger.what_if():
             for uid in found.leave:
                 ledger.release(uid)
             placement = place_gang(self._policy, ledger, request.demands, request.needed)
         return {
-            gpuid: placed.decision.node
+            device_id: placed.decision.node
             for placed in placement.placed
-            for gpuid in placed.decision.devices
+            for device_id in placed.decision.devices
             if placed.decision.node is not None
         }
 

@@ -79,9 +79,8 @@ class Requester(Protocol):
         """Its GPUs and its node are written in it, by Sched or by its author."""
         ...
 
-    @property
-    def gpuids(self) -> tuple[str, ...]:
-        """The GPUs that it names, chosen by Sched or by its author."""
+    def names(self, vgpu: VGPU) -> bool:
+        """Whether it names a vGPU, chosen by Sched or by its author."""
         ...
 
     @property
@@ -149,12 +148,11 @@ class Requester(Protocol):
         """Read it from the API server; None if it is gone, or its name is another object's."""
         ...
 
-    async def bind(self, node: str, gpuids: Sequence[str]) -> Self:
+    async def bind(self, vgpus: Sequence[VGPU]) -> Self:
         """Write a decision into it, unless it was changed since it was read.
 
         Args:
-            node: the node of the GPUs.
-            gpuids: the vGPUs on which it holds shares, sorted.
+            vgpus: the vGPUs of one node on which it holds shares, sorted by GPUID.
 
         Returns:
             the requester after the write.

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeshare.api import pods
+from kubeshare.api import gpuid_list, pods
 from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.gang_members import GANG, gang_index, gang_value
 from kubeshare.api.predicates.eligibility import Eligible
@@ -136,9 +136,8 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
     def decided(self) -> bool:
         return not self.view.gated
 
-    @property
-    def gpuids(self) -> tuple[str, ...]:
-        return () if self.view.gated else self.view.gpuids
+    def names(self, vgpu: VGPU) -> bool:
+        return not self.view.gated and pods.names(self.view, vgpu)
 
     @property
     def excluded(self) -> Sequence[ExcludedNode]:
@@ -183,12 +182,13 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
                 return found
         return None
 
-    async def bind(self, node: str, gpuids: Sequence[str]) -> "_PodRequester":
-        decision = f"vGPU {', '.join(gpuids)} on node {node}"
+    async def bind(self, vgpus: Sequence[VGPU]) -> "_PodRequester":
+        names = ", ".join(vgpu.gpuid for vgpu in vgpus)
+        decision = f"vGPU {names} on node {vgpus[0].spec.node_name}"
         scheduled = await self._write("True", Reason.BOUND, decision) or self
-        published = self._published(gpuids)
+        published = self._published([vgpu.gpuid for vgpu in vgpus])
         return await scheduled.patched(
-            _decision(scheduled.raw, scheduled.view, node, gpuids, published)
+            _decision(scheduled.raw, scheduled.view, vgpus, published)
         )
 
     def _published(self, gpuids: Sequence[str]) -> dict[str, str]:
@@ -221,13 +221,16 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
 
 
 def _decision(
-    raw: Raw, pod: Pod, node: str, gpuids: Sequence[str], published: Mapping[str, str]
+    raw: Raw, pod: Pod, vgpus: Sequence[VGPU], published: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """The patch that ungates a pod, valid only for the resourceVersion that was read."""
     metadata: Mapping[str, Any] = raw["metadata"]
     annotations = dict(metadata.get("annotations") or {})
-    annotations |= {ANNOTATION_GPUIDS: ",".join(gpuids), ANNOTATION_NODE: node, **published}
-    labels = {**(metadata.get("labels") or {}), LABEL_VGPU: gpuids[0]}
+    node, gpuids = vgpus[0].spec.node_name, [vgpu.gpuid for vgpu in vgpus]
+    annotations |= {ANNOTATION_GPUIDS: gpuid_list.format_list(gpuids), ANNOTATION_NODE: node}
+    annotations |= published
+    # A GPUID may be no valid value of a label: the label has the name of the object.
+    labels = {**(metadata.get("labels") or {}), LABEL_VGPU: vgpus[0].metadata.name}
     gate = [each.name for each in pod.spec.scheduling_gates].index(GATE)
     return [
         {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},

@@ -94,7 +94,11 @@ class _SharePodRequester(RequesterObject[SharePods, SharePod]):
 
     @property
     def gpuids(self) -> tuple[str, ...]:
+        """The GPUIDs in its spec or annotation."""
         return sharepods.gpuids(self.view)
+
+    def names(self, vgpu: VGPU) -> bool:
+        return sharepods.names(self.view, vgpu)
 
     @property
     def excluded(self) -> Sequence[ExcludedNode]:
@@ -125,8 +129,9 @@ class _SharePodRequester(RequesterObject[SharePods, SharePod]):
         # The device manager creates its pod once they are ready.
         return None
 
-    async def bind(self, node: str, gpuids: Sequence[str]) -> "_SharePodRequester":
-        return await self.patched(self._decision(node, gpuids))
+    async def bind(self, vgpus: Sequence[VGPU]) -> "_SharePodRequester":
+        gpuids = [vgpu.gpuid for vgpu in vgpus]
+        return await self.patched(self._decision(vgpus[0].spec.node_name, gpuids))
 
     @property
     def confirmed(self) -> bool:

@@ -39,7 +39,7 @@ class BinpackIndex:
         self._devices = ledger.devices
         self.kinds: Counter[FreeGpu] = Counter()
         self._free_gpu_nodes = FreeGpuNodes(ledger.nodes.values(), by_name)
-        self._orders: dict[str, str] = {}  # GPUID -> its sort key
+        self._orders: dict[str, str] = {}  # id -> its sort key
         self._on_node: dict[str, set[str]] = defaultdict(set)
         for node in ledger.nodes.values():
             self.kinds.update(_kinds(node))

@@ -28,6 +28,7 @@ from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis import feasibility
 from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.index.gpuids import GpuidIndex
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import opening
 from kubeshare.core.policies.locality import several_gpus
@@ -106,8 +107,10 @@ def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Sco
 def _existing(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[Device | None, bool]:
     """The existing device for a demand, and whether a new one may be opened otherwise."""
     if demand.device_id:
-        named = ledger.devices.get(demand.device_id)
-        return (named if named and _takes(ledger, demand, named) else None), named is None
+        named = ledger.index(GpuidIndex).named(demand)
+        allowed_one = Filter(ledger, demand)
+        fitting = (device for device in named if _takes(allowed_one, device))
+        return min(fitting, key=several_gpus.order, default=None), not named
     allowed = admitted(demand, carried=is_carried(ledger, demand))
     # Without a label, lines 21-22: first devices without an affinity label, including idle ones.
     # With one that no device has, lines 9-10: the idle devices.
@@ -119,8 +122,7 @@ def _existing(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[Dev
     return best, allowed.new
 
 
-def _takes(ledger: Ledger, demand: Demand, device: Device) -> bool:
-    allowed = Filter(ledger, demand)
+def _takes(allowed: Filter, device: Device) -> bool:
     return allowed.admits(device.node) and not allowed.why_not(device)
 
 

@@ -102,12 +102,12 @@ def _free(allowed: Filter, node: Node) -> list[FreeGpu]:
 
 def best_fit(device: Device) -> tuple[int, int, str]:
     """The sort key for best fit: the least left first."""
-    return device.compute_left, device.memory_left, natural(device.id)
+    return device.compute_left, device.memory_left, device.order
 
 
 def worst_fit(device: Device) -> tuple[int, int, str]:
     """The sort key for worst fit: the most left first."""
-    return -device.compute_left, -device.memory_left, natural(device.id)
+    return -device.compute_left, -device.memory_left, device.order
 
 
 def order(device: Device) -> tuple[bool, tuple[int, int, str]]:
@@ -121,7 +121,7 @@ def explain(state: Ledger | Snapshot, demand: Demand, pick: Pick | None = None) 
     allowed = Filter(state, demand)
     taken = {device.id for device in pick.taken} if pick else set()
     devices = [device for device in state.devices.values() if allowed.admits(device.node)]
-    devices.sort(key=lambda device: (natural(device.node), natural(device.id)))
+    devices.sort(key=lambda device: (natural(device.node), device.order))
     why_not = {device.id: allowed.why_not(device) for device in devices}
     fitting = Counter((each.node, each.model) for each in devices if not why_not[each.id])
     for name, node in state.nodes.items():

@@ -9,7 +9,6 @@ placeholder only that vGPU is excluded, since another one of its node may do. Wh
 would take the SharePod, it stays pending here.
 """
 
-from collections.abc import Sequence
 from typing import Final
 
 from kubeshare.api import sharepods
@@ -73,7 +72,7 @@ class ContendedGpus:
             and sharepods.can_reschedule(sharepod)
             and not sharepods.is_deleting(sharepod)
         ):
-            blocked = self._first_blocked(sharepods.gpuids(sharepod))
+            blocked = self._first_blocked(sharepod)
         if demand is None or blocked is None:
             self.forget(key)
             return None
@@ -89,9 +88,11 @@ class ContendedGpus:
         self.forget(key)
         return 0.0
 
-    def _first_blocked(self, gpuids: Sequence[str]) -> tuple[VGPU, str] | None:
+    def _first_blocked(self, sharepod: SharePod) -> tuple[VGPU, str] | None:
         """The first vGPU that waiting alone may never unblock, and why."""
-        for vgpu in filter(None, map(self._cluster_state.pool.get, gpuids)):
+        gpuids = sharepods.gpuids(sharepod)
+        pool, uid = self._cluster_state.pool, sharepod.metadata.uid
+        for vgpu in pool.named(sharepod.spec.node_name, gpuids, uid):
             # Sched may have chosen a vGPU just before it failed; nothing has run there yet.
             found = blocker(vgpu, self._placeholders.of(vgpu.metadata.name)) or failure(vgpu)
             if found is not None and found.reason in STUCK_REASONS:

@@ -91,7 +91,7 @@ class LostAllocations:
         Args:
             pod: a pod whose GPUs are decided.
             demand_uid: the uid of its demand.
-            gpuids: the vGPUs of which it should hold shares.
+            gpuids: the vGPUs of its node, or its SharePod's, of which it should hold shares.
             sharepod: its SharePod; None for a plain pod.
 
         Returns:
@@ -104,7 +104,8 @@ class LostAllocations:
         loss = self._losses.get(key)
         if loss is not None and loss.uid == uid and loss.handled:
             return None
-        missing = [gpuid for gpuid in gpuids if not self._has_holder(gpuid, demand_uid)]
+        node = sharepod.spec.node_name if sharepod is not None else pod.spec.node_name
+        missing = [gpuid for gpuid in gpuids if not self._has_holder(node, gpuid, demand_uid)]
         if not missing or not pod.spec.node_name or not never_started(pod):
             self.forget(key)
             return None
@@ -115,19 +116,19 @@ class LostAllocations:
                 return left
         live = await self._live(pod)
         if live is None or not [
-            gpuid for gpuid in missing if await self._is_missing(gpuid, demand_uid)
+            gpuid for gpuid in missing if await self._is_missing(node, gpuid, demand_uid)
         ]:
             self.forget(key)
             return None
         return await self._restart(live, loss, sharepod)
 
-    def _has_holder(self, gpuid: str, demand_uid: str) -> bool:
-        vgpu = self._pool.get(gpuid)
+    def _has_holder(self, node: str, gpuid: str, demand_uid: str) -> bool:
+        vgpu = self._pool.find(node, gpuid, demand_uid)
         return vgpu is not None and holder_of(vgpu, demand_uid) is not None
 
-    async def _is_missing(self, gpuid: str, demand_uid: str) -> bool:
-        await self._pool.refresh(gpuid)
-        return not self._has_holder(gpuid, demand_uid)
+    async def _is_missing(self, node: str, gpuid: str, demand_uid: str) -> bool:
+        await self._pool.refresh_identity(node, gpuid, demand_uid)
+        return not self._has_holder(node, gpuid, demand_uid)
 
     async def _live(self, pod: Pod) -> Pod | None:
         """The same pod as a live read returns it, if it is bound and has not started."""

@@ -61,7 +61,7 @@ class Rescheduler:
             raw: the SharePod as the API server returned it.
             sharepod: the view of it.
             why: what is wrong with the chosen node.
-            gpuid: the vGPU to exclude instead of the whole node; ``""`` for the node.
+            gpuid: the GPUID to exclude instead of the whole node; ``""`` for the node.
 
         Raises:
             ConflictError: the SharePod has changed in between.
@@ -75,10 +75,11 @@ class Rescheduler:
             pause,
             gpuid=gpuid,
         )
+        uid, gpuids = sharepod.metadata.uid, sharepods.gpuids(sharepod)
         await clear_decision(self._client, raw, set_aside)
         self._events.excluded(sharepod, set_aside[-1])
-        for held in sharepods.gpuids(sharepod):
-            await self._pool.release(held, sharepod.metadata.uid)
+        for vgpu in self._pool.named(sharepod.spec.node_name, gpuids, uid):
+            await self._pool.release(vgpu.metadata.name, uid)
 
 
 async def clear_decision(client: Client, raw: Raw, set_aside: Sequence[ExcludedNode] = ()) -> None:
