@@ -58,10 +58,6 @@ BAD = {
         LOCALITY.replace("{id: A}", "{id: A}, {id: A}"),
         ":2: nodes[0].vgpus[1].id: node n1 has A twice",
     ),
-    "twice the same vGPU on two nodes": (
-        LOCALITY.replace("[{name", "[{name: n0, vgpus: [{id: A}]}, {name"),
-        ":2: nodes[1].vgpus[0].id: vGPU A is on node n0 already",
-    ),
     "twice the same node": (
         LOCALITY.replace("[{name", "[{name: n1}, {name"),
         ":2: nodes[1].name: node n1 is there twice",

@@ -188,7 +188,7 @@ def test_a_pod_that_the_device_manager_makes_for_a_sharepod_is_left_as_it_is(
         (SHARE | {"kubeshare.nthu/limit": "0.2"}, {}, r"request 0.3 is larger than the limit in"),
         (SHARE | {"kubeshare.nthu/memory": "-1"}, {}, r"kubeshare.nthu/memory\]: must be bytes"),
         (SHARE | {"kubeshare.nthu/count": "17"}, {}, r"kubeshare.nthu/count\]: must be a number"),
-        (SHARE | {"kubeshare.nthu/id": "A"}, {}, r"kubeshare.nthu/id\]: must be 1 to 50"),
+        (SHARE | {"kubeshare.nthu/id": "A\tB"}, {}, r"kubeshare.nthu/id\]: must be 1 to 63"),
         (SHARE | {"kubeshare.nthu/model": "m" * 254}, {}, r"kubeshare.nthu/model\]: is longer"),
         (SHARE | {"kubeshare.nthu/containers": "a"}, {}, "there is no container a"),
         (SHARE | PUBLISHED, {}, r"kubeshare.nthu/memory\] and .*kubeshare/gpu_mem\] differ"),

@@ -9,6 +9,8 @@ import pytest
 import yaml
 
 from kubeshare.api import pods
+from kubeshare.api.types.v1 import VGPU, VGPUSpec
+from kubeshare.kube.meta import ObjectMeta
 from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
 from kubeshare.scheduler.requesters.pod import _decision
@@ -19,6 +21,7 @@ SCHEDULER = "system:serviceaccount:kubeshare-system:kubeshare-scheduler"
 IMAGE = {"op": "add", "path": "/spec/containers/0/image", "value": "mine"}
 LABEL = {"op": "add", "path": "/metadata/labels/other", "value": "x"}
 CONDITION = {"type": "kubeshare.nthu/Scheduled", "status": "False"}
+VGPU_1 = VGPU(metadata=ObjectMeta(name="vgpu-1"), spec=VGPUSpec(node_name="node-1"))
 STATUS = {"op": "add", "path": "/status/conditions", "value": [CONDITION]}
 
 Raw = dict[str, Any]
@@ -61,7 +64,7 @@ class Pod:
     def bind(self) -> None:
         """Tell it where it goes, as the scheduler does."""
         seen = pods.view(self.raw)
-        self.patch(*msgspec.to_builtins(_decision(self.raw, seen, "node-1", ["vgpu-1"], {})))
+        self.patch(*msgspec.to_builtins(_decision(self.raw, seen, [VGPU_1], {})))
 
 
 def test_a_pod_that_waits_is_told_where_it_goes_once(cluster: ApiServer, namespace: str) -> None:

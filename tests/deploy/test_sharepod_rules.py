@@ -39,6 +39,7 @@ ACCEPTED = {
     ),
     "the containers that share": sharepod({"request": "0.3", "containers": ["main"]}),
     "a GPUID": sharepod(GPUID="abcde", **published()),
+    "a GPUID that is no name": sharepod({"request": "0.3", "id": 'GPU 0, "\u00e9" / #1'}),
 }
 
 # name -> (object, what the message must name)
@@ -72,7 +73,10 @@ REFUSED = {
     "id and ids": (sharepod({"id": "a", "ids": ["b", "c"], "count": 2}), "spec.gpu.ids"),
     "fewer ids than GPUs": (sharepod({"ids": ["b"], "count": 2}), "spec.gpu.ids"),
     "a container named twice": (sharepod({"containers": ["main", "main"]}), "spec.gpu.containers"),
-    "an id that is no name": (sharepod({"id": "a_b"}), "spec.gpu.id"),
+    "an id that is not printable": (sharepod({"id": "a\tb"}), "spec.gpu.id"),
+    "an id with an invisible character": (sharepod({"id": "a\u202eb"}), "spec.gpu.id"),
+    "an id that is too long": (sharepod({"id": "x" * 64}), "spec.gpu.id"),
+    "one of several ids is empty": (sharepod({"ids": ["a", ""], "count": 2}), "spec.gpu.ids"),
 }
 
 

@@ -100,7 +100,7 @@ def test_a_pod_that_asks_for_nothing_is_nobodys_business(pod: dict[str, Any]) ->
         (a_pod(ours(request="0.6", count="٣")), "kubeshare.nthu/count", "not a number of GPUs"),
         (a_pod(ours(request="0.6", count="9" * 5000)), "kubeshare.nthu/count", "not a number of"),
         (a_pod(ours(memory="-1")), "kubeshare.nthu/memory", "negative"),
-        (a_pod(ours(memory="1Gi", id="Upper")), "kubeshare.nthu/id", "lower-case"),
+        (a_pod(ours(memory="1Gi", id="a\nb")), "kubeshare.nthu/id", "printable"),
         (a_pod(PUBLISHED | ours(request="0.2")), "kubeshare.nthu/request", "differs from 0.3"),
         (a_pod({"kubeshare/gpu_request": "0.3"}), "kubeshare/gpu_limit", "given together"),
         (a_pod(gpu_mem="1"), "sharedgpu/gpu_limit", "missing"),

@@ -6,7 +6,6 @@ value. The API server's policies reject most invalid values earlier; this check 
 on the cluster's configuration.
 """
 
-import re
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 

@@ -82,7 +82,8 @@ def fits(ledger: Ledger, device: Device, demand: Demand) -> bool:
         return False
     if demand.model and demand.model != device.model:
         return False
-    if demand.device_id and demand.device_id != device.id:
+    name = device.gpuid or device.id if device.index is None else str(device.index)
+    if demand.device_id and demand.device_id != name:
         return False
     compute, memory = used(device)
     asked = demand.memory.on(device.memory_bytes)

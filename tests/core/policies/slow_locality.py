@@ -23,9 +23,11 @@ def single(ledger: Ledger, demand: Demand) -> tuple[str, str | None, str | None]
     devices = [device for device in ledger.devices.values() if usable(ledger, device, demand)]
     candidates = [device for device in devices if feasible(ledger, device, demand)]
     if demand.device_id:
-        named = [device for device in candidates if device.id == demand.device_id]
-        known = demand.device_id in ledger.devices
-        return first(named) if known else new(ledger, demand)
+        named = [device for device in candidates if is_named(device, demand)]
+        if not any(is_named(device, demand) for device in ledger.devices.values()):
+            return new(ledger, demand)
+        plain = [device for device in named if not affinities(device)]
+        return first(best_fit(plain) if plain else worst_fit(named))
     if demand.affinity:
         idle = [device for device in candidates if not device.holders]
         labelled = [device for device in candidates if carries(ledger, device, demand)]
@@ -44,7 +46,8 @@ def rejected(ledger: Ledger, demand: Demand) -> bool:
         kinds += [(gpu.model, gpu.memory_bytes) for gpu in [*node.free, *node.kinds]]
     if demand.count > 1 and demand.device_id:
         return True
-    if demand.device_id.startswith("vgpu-") and demand.device_id not in ledger.devices:
+    named = any(is_named(device, demand) for device in ledger.devices.values())
+    if demand.device_id.startswith("vgpu-") and not named:
         return True
     suitable = [
         total
@@ -205,8 +208,16 @@ def affinities(device: Device) -> set[str]:
     return {holder.affinity for holder in device.holders} - {""}
 
 
+def is_named(device: Device, demand: Demand) -> bool:
+    """Whether it has the GPUID that was asked for, on a node that was asked for."""
+    here = demand.device_nodes is None or device.node in demand.device_nodes
+    return here and (device.gpuid or device.id) == demand.device_id
+
+
 def by_id(device: Device) -> list[tuple[bool, int, str]]:
-    return by_name(device.id)
+    """By GPUID, then by node; shorter ones of two that begin alike come first."""
+    separator = (False, -1, "")
+    return [*by_name(device.gpuid or device.id), separator, *by_name(device.node)]
 
 
 def by_name(text: str) -> list[tuple[bool, int, str]]:

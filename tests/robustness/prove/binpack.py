@@ -137,7 +137,7 @@ def _demand(source: random.Random, names: Iterator[int], known: list[Demand]) ->
             exclusion=pick(("",) * 8 + ("e",)),
             namespace=pick("ab"),
             count=pick((2, 2, 3, 4)) if source.random() < 0.2 else 1,
-            device_id=pick(("",) * 60 + ("n1/0", "mine", "vgpu-a")),
+            device_id=pick(("",) * 60 + ("0", "n1/0", "mine", "vgpu-a")),
             model=pick(("",) * 6 + ("V100", "A100")),
             nodes=pick(WANTED),
         )

@@ -28,9 +28,11 @@ SIZES = (0, 0, 1, 1, 2, 2, 3, 5, 8, 16, 17)
 
 def in_short(decision: Decision) -> tuple[str, str | None, str | None]:
     """As the slow policy answers: a generated id is "new"."""
-    opened = {device.id for device in decision.new if device.id.startswith("vgpu-")}
-    kept = sorted(set(decision.devices) - opened)
-    devices = ",".join([*kept, *["new"] * len(opened)])
+    opened = {device.id: device.name for device in decision.new}
+    names = [opened.get(device_id, device_id) for device_id in decision.devices]
+    generated = [name for name in opened.values() if name.startswith("vgpu-")]
+    kept = sorted(set(names) - set(generated))
+    devices = ",".join([*kept, *["new"] * len(generated)])
     return decision.outcome, decision.node, devices or None
 
 
@@ -42,7 +44,7 @@ def branch(ledger: Ledger, demand: Demand, decision: Decision) -> str:
         bound = "opens a vGPU" if decision.created else "all from the pool"
         return f"several: {bound if decision.node else 'waits'}"
     if demand.device_id:
-        known = demand.device_id in ledger.devices
+        known = any(device.name == demand.device_id for device in ledger.devices.values())
         lines = "a known GPUID" if known else "a new GPUID"
     elif demand.affinity:
         label = ledger.comparable(demand).affinity
@@ -123,11 +125,22 @@ def _devices(source: random.Random) -> Iterator[Device]:
         kind = source.choice(kinds)
         node = source.choice(NODES)
         yield Device(id=device_id, node=node, model=kind.model, memory_bytes=kind.memory_bytes)
+        if source.random() < 0.3:
+            # Another node has a vGPU of the same GPUID.
+            other = source.choice([name for name in NODES if name != node])
+            yield Device(
+                id=f"{other}-{device_id}",
+                node=other,
+                gpuid=device_id,
+                model=kind.model,
+                memory_bytes=kind.memory_bytes,
+            )
 
 
 def _demand(source: random.Random, names: Iterator[int], known: list[Demand]) -> Demand:
     pick = source.choice
     name = f"p{next(names)}"
+    nodes = pick(AMONG)
     known.append(
         Demand(
             uid=name,
@@ -141,7 +154,8 @@ def _demand(source: random.Random, names: Iterator[int], known: list[Demand]) ->
             device_id=pick(("",) * 24 + ("A", "2", "mine", "vgpu-b")),
             count=source.choice((2, 2, 3)) if source.random() < 0.08 else 1,
             model=pick(("",) * 6 + ("V100", "A100")),
-            nodes=pick(AMONG),
+            nodes=nodes,
+            device_nodes=pick((None, nodes)),
         )
     )
     return known[-1]

@@ -40,7 +40,8 @@ def new_devices(
 ) -> tuple[Device, ...]:
     """New vGPUs without holders on free GPUs of a node, one for each of these kinds.
 
-    A demand that requests a GPUID gets one vGPU of that GPUID. Of the selectable GPUs of a kind the first ones are used.
+    A demand that requests a GPUID gets one vGPU of that GPUID. Of the selectable GPUs of a kind
+    the first ones are used.
     """
     requested = demand.device_id
     ids = new_ids(ledger, demand)

@@ -2,9 +2,9 @@
 
 A gang waits until as many members exist as it needs, and until they fit together. Then the
 shares of all are reserved in the order of the names of the vGPUs, and released again if one of
-them cannot be reserved; only then are the members bound. Shares that a killed program reserved for a gang
-are completed if the rest fits, and released if it does not. Members that come after enough are
-placed are scheduled one by one.
+them cannot be reserved; only then are the members bound. Shares that a killed program reserved
+for a gang are completed if the rest fits, and released if it does not. Members that come after
+enough are placed are scheduled one by one.
 """
 
 import asyncio

@@ -187,9 +187,7 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
         decision = f"vGPU {names} on node {vgpus[0].spec.node_name}"
         scheduled = await self._write("True", Reason.BOUND, decision) or self
         published = self._published([vgpu.gpuid for vgpu in vgpus])
-        return await scheduled.patched(
-            _decision(scheduled.raw, scheduled.view, vgpus, published)
-        )
+        return await scheduled.patched(_decision(scheduled.raw, scheduled.view, vgpus, published))
 
     def _published(self, gpuids: Sequence[str]) -> dict[str, str]:
         """What the published versions write into a pod in their spelling."""

@@ -11,7 +11,6 @@ from core.builders import a_device, a_holder
 from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.index import device_tree as tree_module
 from kubeshare.core.ledger.index.device_tree import DeviceTree, Entry, _TreeNode
-from kubeshare.core.natural_sort import natural
 from robustness.prove.engine import narrow_trees
 
 LABELS = ("", "g", "h")
@@ -28,7 +27,7 @@ def narrow() -> Iterator[None]:
 def an_entry(name: int, number: int, memory: int, label: str) -> Entry:
     holder = a_holder("q", "0.1", anti_affinity=label)
     device = a_device(str(name), holder, node=f"n{name % 3}")
-    return number, natural(device.id), memory, device
+    return number, device.order, memory, device
 
 
 def first_of(

@@ -25,6 +25,7 @@ from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis import feasibility
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.index.gpuids import GpuidIndex
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import opening
@@ -124,10 +125,16 @@ def _infeasible(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
 def _choose(ledger: Ledger, index: BinpackIndex, demand: Demand) -> Pick | None:
     if demand.count > 1:
         return min(_picks(ledger, demand), key=Pick.rank, default=None)
-    if demand.device_id in ledger.devices:
-        allowed, named = Filter(ledger, demand), ledger.devices[demand.device_id]
-        fits = allowed.admits(named.node) and not allowed.why_not(named)
-        return Pick(named.node, (named,)) if fits else None
+    named = ledger.index(GpuidIndex).named(demand) if demand.device_id else ()
+    if named:
+        allowed = Filter(ledger, demand)
+        fitting = (
+            device
+            for device in named
+            if allowed.admits(device.node) and not allowed.why_not(device)
+        )
+        first = min(fitting, key=_fullest, default=None)
+        return None if first is None else Pick(first.node, (first,))
     carried = is_carried(ledger, demand)
     if not demand.device_id:
         groups = admitted(demand, carried=carried)
