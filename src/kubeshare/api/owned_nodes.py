@@ -9,11 +9,11 @@ from typing import Final
 from kubeshare.api.configuration import OwnedConfiguration
 from kubeshare.api.types.constants import (
     CONDITION_OWNED,
-    GENERATED_ID_PREFIX,
     GPUS_OWNED,
     LABEL_FAMILY,
     LABEL_GPUS,
     MODE_OWNED,
+    RESERVED_PREFIX,
 )
 from kubeshare.api.types.core_v1 import Node
 from kubeshare.api.types.v1 import GPUNode
@@ -51,7 +51,7 @@ def static_name(uuid: str) -> str:
 
     It follows from the UUID, so the API server refuses a second one.
     """
-    return GENERATED_ID_PREFIX + uuid.removeprefix("GPU-").lower()
+    return RESERVED_PREFIX + uuid.removeprefix("GPU-").lower()
 
 
 def keeps_sharepods_off(node: Node, configuration: OwnedConfiguration) -> str:
