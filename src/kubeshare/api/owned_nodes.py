@@ -13,10 +13,10 @@ from kubeshare.api.types.constants import (
     LABEL_FAMILY,
     LABEL_GPUS,
     MODE_OWNED,
-    RESERVED_PREFIX,
 )
 from kubeshare.api.types.core_v1 import Node
 from kubeshare.api.types.v1 import GPUNode
+from kubeshare.core.gpuid import RESERVED_PREFIX
 from kubeshare.kube.conditions import is_true
 
 _PUBLISHED_FAMILIES: Final = {

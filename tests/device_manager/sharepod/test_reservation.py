@@ -40,15 +40,6 @@ async def test_a_gpuid_without_room_waits_with_the_reason_until_there_is(world: 
     await expect_running(world, "b")
 
 
-@scenario(n1=1, n2=1)
-async def test_a_gpuid_on_another_node_than_the_one_given_is_told(world: World) -> None:
-    world.start()
-    await world.run("a", id="abcde", spec={"nodeName": "n1"})
-    world.share("b", id="abcde", spec={"nodeName": "n2"})
-    await expect_condition(world, "b", "Allocated")
-    assert "abcde is on node n1" in world.condition("b", "Allocated")["message"]
-
-
 @scenario(n1=1)
 async def test_a_part_given_by_name_that_was_not_seen_yet_is_not_taken_twice(world: World) -> None:
     world.server.inject(Fault.hang(), verb="watch", resource="vgpus")
