@@ -108,8 +108,8 @@ def _existing(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[Dev
     """The existing device for a demand, and whether a new one may be opened otherwise."""
     if demand.device_id:
         named = ledger.index(GpuidIndex).named(demand)
-        allowed_one = Filter(ledger, demand)
-        fitting = (device for device in named if _takes(allowed_one, device))
+        allowed_named = Filter(ledger, demand)
+        fitting = (device for device in named if _takes(allowed_named, device))
         return min(fitting, key=several_gpus.order, default=None), not named
     allowed = admitted(demand, carried=is_carried(ledger, demand))
     # Without a label, lines 21-22: first devices without an affinity label, including idle ones.
