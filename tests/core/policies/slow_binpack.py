@@ -29,7 +29,7 @@ def slow_decide(ledger: Ledger, demand: Demand) -> tuple[str, str | None, tuple[
         on_node = [device for device in ledger.devices.values() if device.node == node.name]
         fitting = [device for device in on_node if fits(ledger, device, demand)]
         free = [gpu for gpu in node.free if large_enough(gpu.model, gpu.memory_bytes, demand)]
-        if demand.device_id in ledger.devices or must_join(ledger, demand):
+        if is_known(ledger, demand) or must_join(ledger, demand):
             free = []
         for opened in range(demand.count + 1):
             for devices in combinations(fitting, demand.count - opened):
@@ -54,7 +54,7 @@ def slow_decide(ledger: Ledger, demand: Demand) -> tuple[str, str | None, tuple[
 def rejected(ledger: Ledger, demand: Demand) -> bool:
     if demand.device_id and demand.count > 1:
         return True
-    if demand.device_id.startswith("vgpu-") and demand.device_id not in ledger.devices:
+    if demand.device_id.startswith("vgpu-") and not is_known(ledger, demand):
         return True
     every = [(device.node, device.model, device.memory_bytes) for device in ledger.devices.values()]
     known = list(every)
@@ -82,8 +82,7 @@ def fits(ledger: Ledger, device: Device, demand: Demand) -> bool:
         return False
     if demand.model and demand.model != device.model:
         return False
-    name = device.gpuid or device.id if device.index is None else str(device.index)
-    if demand.device_id and demand.device_id != name:
+    if demand.device_id and not is_named(device, demand):
         return False
     compute, memory = used(device)
     asked = demand.memory.on(device.memory_bytes)

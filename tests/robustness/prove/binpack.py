@@ -27,8 +27,9 @@ WANTED = (None,) * 6 + (
 
 def in_short(decision: Decision) -> tuple[str, str | None, tuple[str, ...]]:
     """As the slow policy answers: a generated id is "new"."""
-    opened = {device.id for device in decision.new if device.id.startswith("vgpu-")}
-    ids = ["new" if device_id in opened else device_id for device_id in decision.devices]
+    opened = {device.id: device.name for device in decision.new}
+    opened = {key: "new" if name.startswith("vgpu-") else name for key, name in opened.items()}
+    ids = [opened.get(device_id, device_id) for device_id in decision.devices]
     return decision.outcome, decision.node, tuple(sorted(ids))
 
 
