@@ -98,3 +98,13 @@ def free_of(device: Device) -> int:
 
 def by_number(device: Device) -> list[tuple[bool, int, str]]:
     return by_name(device.id if device.index is None else str(device.index))
+
+
+def is_known(ledger: Ledger, demand: Demand) -> bool:
+    """Whether a GPU of the name that was asked for exists."""
+    return any(is_named(device, demand) for device in ledger.devices.values())
+
+
+def is_named(device: Device, demand: Demand) -> bool:
+    name = device.gpuid or device.id if device.index is None else str(device.index)
+    return bool(demand.device_id) and name == demand.device_id
