@@ -21,11 +21,11 @@ import msgspec
 from kubeshare.core.constraints.carriers import is_carried
 from kubeshare.core.constraints.checks import admitted
 from kubeshare.core.constraints.filter import Filter
+from kubeshare.core.constraints.named import named_devices
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis import feasibility
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
-from kubeshare.core.ledger.index.gpuids import GpuidIndex
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import opening
@@ -105,10 +105,10 @@ def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Sco
         return ranked(_picks(ledger, demand), asked)
     if not demand.device_id:
         return score_one(ledger, demand, asked)
-    if demand.device_id not in ledger.devices:
+    named = named_devices(ledger, demand)
+    if named is None:
         return score_new(ledger, demand, asked)
-    pick = _choose(ledger, ledger.index(BinpackIndex), demand)
-    return ranked([pick] if pick else (), asked)
+    return ranked((Pick(device.node, (device,)) for device in named), asked)
 
 
 def _infeasible(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
@@ -125,15 +125,9 @@ def _infeasible(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
 def _choose(ledger: Ledger, index: BinpackIndex, demand: Demand) -> Pick | None:
     if demand.count > 1:
         return min(_picks(ledger, demand), key=Pick.rank, default=None)
-    named = ledger.index(GpuidIndex).named(demand) if demand.device_id else ()
-    if named:
-        allowed = Filter(ledger, demand)
-        fitting = (
-            device
-            for device in named
-            if allowed.admits(device.node) and not allowed.why_not(device)
-        )
-        first = min(fitting, key=_fullest, default=None)
+    named = named_devices(ledger, demand) if demand.device_id else None
+    if named is not None:
+        first = min(named, key=_fullest, default=None)
         return None if first is None else Pick(first.node, (first,))
     carried = is_carried(ledger, demand)
     if not demand.device_id:

@@ -23,12 +23,11 @@ from typing import Final
 
 from kubeshare.core.constraints.carriers import is_carried
 from kubeshare.core.constraints.checks import admitted
-from kubeshare.core.constraints.filter import Filter
+from kubeshare.core.constraints.named import named_devices
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis import feasibility
 from kubeshare.core.ledger.device import Device, Node
-from kubeshare.core.ledger.index.gpuids import GpuidIndex
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import opening
 from kubeshare.core.policies.locality import several_gpus
@@ -98,19 +97,19 @@ def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Sco
         return ranked(several_gpus.picks(ledger, demand), asked)
     if not demand.device_id:
         return score_one(ledger, demand, asked)
-    named = ledger.devices.get(demand.device_id)
+    named = named_devices(ledger, demand)
     if named is None:
         return score_new(ledger, demand, asked)
-    return {named.node: ()} if named.node in asked and _takes(ledger, demand, named) else {}
+    # The best of a node comes last, and stays.
+    named.sort(key=several_gpus.order, reverse=True)
+    return {device.node: several_gpus.order(device) for device in named if device.node in asked}
 
 
 def _existing(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[Device | None, bool]:
     """The existing device for a demand, and whether a new one may be opened otherwise."""
     if demand.device_id:
-        named = ledger.index(GpuidIndex).named(demand)
-        allowed_named = Filter(ledger, demand)
-        fitting = (device for device in named if _takes(allowed_named, device))
-        return min(fitting, key=several_gpus.order, default=None), not named
+        named = named_devices(ledger, demand)
+        return min(named or (), key=several_gpus.order, default=None), named is None
     allowed = admitted(demand, carried=is_carried(ledger, demand))
     # Without a label, lines 21-22: first devices without an affinity label, including idle ones.
     # With one that no device has, lines 9-10: the idle devices.
@@ -120,10 +119,6 @@ def _existing(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[Dev
         best = index.worst_fit(demand, allowed.labelled)
     # Lines 14, 24 and 26: then a new one.
     return best, allowed.new
-
-
-def _takes(allowed: Filter, device: Device) -> bool:
-    return allowed.admits(device.node) and not allowed.why_not(device)
 
 
 def _infeasible(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[str, str] | None:
