@@ -81,9 +81,10 @@ class FirstFit:
         anti_affinity, exclusion = demand.anti_affinity, demand.exclusion
         known = compute = memory = -1
         for name in nodes:
-            if name not in devices_of:
+            devices = devices_of.get(name)
+            if devices is None:
                 continue
-            keys, amounts, facts = devices_of[name]
+            keys, amounts, facts = devices
             at = bisect_left(amounts, least)
             while at < len(keys):
                 total, compute_left, memory_left, model, present, repelled, labels = facts[at]
