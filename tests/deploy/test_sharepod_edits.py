@@ -112,3 +112,35 @@ def test_a_gpu_that_its_author_named_may_be_named_otherwise_until_it_is_there(
     )
     with pytest.raises(LabError, match=r"spec\.gpu\.id"):
         patch({"spec": {"gpu": {"id": "z"}}})
+
+
+def published(gpu: dict[str, Any]) -> dict[str, Any]:
+    """A decided SharePod in the published spelling, with the GPUID that the scheduler wrote."""
+    annotations = {
+        "kubeshare/gpu_request": "0.3",
+        "kubeshare/gpu_limit": "0.4",
+        "kubeshare/gpu_mem": "1Gi",
+        "kubeshare/GPUID": "x",
+    }
+    metadata = {"annotations": annotations}
+    return manifests.sharepod(
+        "probe", {"id": "x", "attempt": 1, **gpu}, metadata=metadata, nodeName="n1"
+    )
+
+
+NO_GPUID = {"metadata": {"annotations": {"kubeshare/GPUID": None}}}
+
+
+def test_the_gpuid_that_the_scheduler_wrote_goes_with_its_decision(
+    create: Create, patch: Patch
+) -> None:
+    create(published({}))
+    with pytest.raises(LabError, match="kubeshare/GPUID"):
+        patch(NO_GPUID)
+    assert "patched" in patch({**NO_GPUID, "spec": {"nodeName": None, "gpu": {"id": None}}})
+
+
+def test_the_gpuid_that_the_author_gave_stays(create: Create, patch: Patch) -> None:
+    create(published({"idGiven": True}))
+    with pytest.raises(LabError, match="kubeshare/GPUID"):
+        patch({**NO_GPUID, "spec": {"nodeName": None, "gpu": {"id": None}}})
