@@ -17,6 +17,7 @@ import yaml
 from msgspec import Meta, Struct, field
 
 from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.core.constraints.gpuid_scope import GpuidScope
 from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.kube.cache.reflector import Reflector
@@ -109,6 +110,8 @@ class Configuration(_Strict, frozen=True, kw_only=True):
             it; doubles each time, up to an hour.
         label_scope: whether equal affinity, anti-affinity and exclusion labels are the same
             across the cluster, or only within a namespace.
+        gpuid_scope: which vGPUs an author may name by GPUID: any, those that no other namespace
+            holds, or none.
     """
 
     pool: PoolConfiguration = field(default_factory=PoolConfiguration)
@@ -119,6 +122,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     gpu_failure: Literal["keep", "evict"] = "keep"
     set_aside_seconds: Annotated[float, Meta(ge=1, le=3600)] = 60.0
     label_scope: LabelScope = "cluster"
+    gpuid_scope: GpuidScope = "cluster"
 
 
 class ConfigMap(Struct, frozen=True, kw_only=True):

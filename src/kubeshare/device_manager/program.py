@@ -6,6 +6,7 @@ from typing import Final
 
 from kubeshare.api.state.informers import start_informers
 from kubeshare.api.types.constants import MANAGER_DEVICES, NAMESPACE
+from kubeshare.core.constraints.gpuid_scope import within_gpuid_scope
 from kubeshare.core.policies import Policy
 from kubeshare.core.quota.namespace import within_quotas
 from kubeshare.device_manager.autoscaling.placeholder_pods import AutoscalerPods
@@ -71,7 +72,10 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
     context = Context(
         client=client,
         informers=informers,
-        policy=within_quotas(policy, informers.quotas.of),
+        policy=within_gpuid_scope(
+            within_quotas(policy, informers.quotas.of),
+            lambda: informers.configuration.now().gpuid_scope,
+        ),
         placeholders=Placeholders(client, cluster_state, placeholder_image, events, metrics),
         idle_times=IdleTimes(cluster_state.pool),
         events=events,

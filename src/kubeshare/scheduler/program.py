@@ -14,6 +14,7 @@ from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import LABEL_ROLE, MANAGER_SCHEDULER, NAMESPACE, ROLE_POD
 from kubeshare.api.types.v1 import GPUNode
+from kubeshare.core.constraints.gpuid_scope import within_gpuid_scope
 from kubeshare.core.policies import Policy
 from kubeshare.core.quota.namespace import within_quotas
 from kubeshare.kube.cache.reflector import Reflector
@@ -94,7 +95,10 @@ def scheduler_program(  # noqa: PLR0913 - its options
     queue: WorkQueue[RequesterKey] = WorkQueue("scheduler", priority=by_priority(kinds))
     nominations = Nominations(on_freed=partial(_retry_all, queue, unschedulable))
     events = Events(recorder)
-    policy = within_quotas(policy, informers.quotas.of)
+    policy = within_gpuid_scope(
+        within_quotas(policy, informers.quotas.of),
+        lambda: informers.configuration.now().gpuid_scope,
+    )
     context = SchedulingContext(
         policy=policy,
         cluster_state=informers.cluster_state,

@@ -137,3 +137,19 @@ async def test_a_generated_name_is_not_for_authors(world: World) -> None:
     world.share("a", "0.1", id="vgpu-mine")
     await expect_condition(world, "a", "Scheduled")
     assert "of that prefix are not for users" in world.condition("a", "Scheduled")["message"]
+
+
+@scenario(n1=1)
+async def test_an_administrator_may_switch_off_that_authors_choose_gpuids(world: World) -> None:
+    world.configure(gpuidScope="none")
+    world.start()
+    world.share("a", "0.1", id="gpu0")
+    world.share("b", "0.1", id="gpu0", spec={"nodeName": "n1"})
+    await expect_condition(world, "a", "Scheduled")
+    assert "gpuidScope: none" in world.condition("a", "Scheduled")["message"]
+    await expect_condition(world, "b", "Allocated")
+    assert "gpuidScope: none" in world.condition("b", "Allocated")["message"]
+    await world.run("c", "0.1")
+    world.configure(gpuidScope="cluster", pool={"policy": "onDemand"})
+    world.delete("c")
+    await expect_running(world, "a", "b")

@@ -16,6 +16,7 @@ from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
+from kubeshare.core.constraints.gpuid_scope import within_gpuid_scope
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
@@ -90,12 +91,13 @@ async def read(client: "Client", chosen: Policy, namespace: str, now: datetime) 
     nodes = (await client.list(core_v1.NODES)).items
     pods = (await client.list(core_v1.PODS)).items
     configuration = await _configuration(client)
+    in_force = configuration or Configuration()
     built = ledger_builder.build(
         vgpus,
         (await client.list(GPUNODES.into(GPUNode))).items,
         nodes,
         pods,
-        label_scope=(configuration or Configuration()).label_scope,
+        label_scope=in_force.label_scope,
     )
     quotas = rows((await client.list(QUOTAS, namespace)).items)
     return Seen(
@@ -103,7 +105,9 @@ async def read(client: "Client", chosen: Policy, namespace: str, now: datetime) 
         nodes=nodes,
         pods=pods,
         vgpus=vgpus,
-        policy=within_quotas(chosen, lambda _: quotas),
+        policy=within_gpuid_scope(
+            within_quotas(chosen, lambda _: quotas), lambda: in_force.gpuid_scope
+        ),
         configuration=configuration,
         now=now,
     )

@@ -86,6 +86,7 @@ class SharePodController:
             informers.resourcequotas, handlers.all_unschedulable, when=gpu_limits_changed
         )
         controller.watch(informers.nodes, handlers.all_unschedulable)
+        controller.watch(informers.configmaps, handlers.all_unschedulable)
         program.add_controller(controller)
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
