@@ -16,7 +16,7 @@ def ledger() -> Ledger:
     return Ledger([a_node("n1"), a_node("n2"), a_node("n3", free=1)], devices)
 
 
-@pytest.mark.parametrize("policy", [locality, binpack])
+@pytest.mark.parametrize("policy", [locality, binpack], ids=["locality", "binpack"])
 @pytest.mark.parametrize(
     ("scope", "namespace", "devices"),
     [
