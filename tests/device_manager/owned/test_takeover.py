@@ -64,6 +64,14 @@ def test_an_owned_node_that_something_else_uses_stays_owned_and_accepts_nothing(
     assert (decided.mode, decided.accepts) == ("owned", False)
 
 
+def test_pods_with_claims_end_before_their_driver_is_stopped() -> None:
+    decided = decide(facts(requested=True, by_claims=2, claimants=("kubeshare-system/x",)))
+    assert (decided.mode, decided.reason) == ("shared", Reason.GPUS_IN_USE)
+    assert "before you stop a DRA driver" in decided.message
+    owned = decide(facts(requested=True, owned=True, static=("v",), claimants=("default/nic",)))
+    assert owned.accepts
+
+
 def test_a_placeholder_whose_gpu_is_not_known_delays_the_takeover_only() -> None:
     decided = decide(facts(requested=True, unresolved=("x",)))
     assert (decided.mode, decided.reason) == ("shared", Reason.TAKING_OVER)

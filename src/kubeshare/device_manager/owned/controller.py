@@ -108,7 +108,8 @@ class OwnedNodes:
     def _facts(self, node: Node, found: GPUNode, pods: Iterable[Pod]) -> Facts:
         name = node.metadata.name
         static = self._static.of(name)
-        others = [pod for pod in pods if not (pod.terminal or pod.placeholder_of)]
+        running = [pod for pod in pods if not pod.terminal]
+        others = [pod for pod in running if not pod.placeholder_of]
         return Facts(
             node=name,
             requested=is_requested(node, self._configuration.now().owned),
@@ -117,7 +118,7 @@ class OwnedNodes:
             offered=node.whole_gpus,
             by_claims=found.spec.dra_count,
             users=tuple(str(pod.metadata.key) for pod in others if pod.whole_gpus),
-            claimants=tuple(str(pod.metadata.key) for pod in others if pod.spec.resource_claims),
+            claimants=tuple(str(pod.metadata.key) for pod in running if pod.spec.resource_claims),
             unresolved=tuple(self._static.unresolved(name)),
             static=tuple(vgpu.metadata.name for vgpu in static),
             held=tuple(vgpu.metadata.name for vgpu in static if vgpu.status.holders),

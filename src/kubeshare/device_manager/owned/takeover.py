@@ -36,7 +36,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         offered: whole GPUs that its device plugin offers.
         by_claims: whole GPUs that a DRA driver offers.
         users: the pods, placeholders aside, that use whole GPUs of it.
-        claimants: other pods with devices of a DRA driver; they may have GPUs.
+        claimants: pods, placeholders too, with devices of a DRA driver, which may be GPUs.
         unresolved: vGPUs whose placeholder may have a GPU that is not known yet.
         static: its static vGPUs.
         held: those of them with holders.
@@ -73,14 +73,14 @@ class Ownership(Struct, frozen=True, kw_only=True):
 
 def decide(facts: Facts) -> Ownership:
     """Decide who owns the GPUs of a node."""
-    conflict = _conflict(facts)
+    owned = facts.owned or bool(facts.static)
+    conflict = _conflict(facts) if owned else _claimed(facts) or _conflict(facts)
     if not facts.requested:
         if not facts.static:
             return _refused(MODE_SHARED, (Reason.NOT_REQUESTED, _shared(facts)))
         return _refused(MODE_OWNED, conflict or _releasing(facts))
-    owned = facts.owned or bool(facts.static)
     if conflict is None and not owned:
-        conflict = _unresolved(facts) or _claimed(facts)
+        conflict = _unresolved(facts)
     if conflict is not None:
         return _refused(MODE_OWNED if owned else MODE_SHARED, conflict)
     message = f"KubeShare owns the GPUs of node {facts.node}: each has a static vGPU"
@@ -137,13 +137,13 @@ def _unresolved(facts: Facts) -> tuple[Reason, str] | None:
 
 
 def _claimed(facts: Facts) -> tuple[Reason, str] | None:
-    """Why a pod may have a GPU by a claim that its driver has not been told to release."""
+    """Why a pod may have a GPU by a claim, which only its driver can release."""
     if not facts.claimants:
         return None
     return Reason.GPUS_IN_USE, (
         f"pods of node {facts.node} use devices by ResourceClaims, which may be its GPUs: "
-        f"{_names(facts.claimants)}. Delete them, or wait until they have ended; they may come "
-        "back when the node is owned"
+        f"{_names(facts.claimants)}. Delete them, or wait until they have ended, before you stop a "
+        "DRA driver; a placeholder ends with the pods that share its GPU"
     )
 
 
