@@ -21,11 +21,11 @@ from kubeshare.lab.control_plane import audit
 from kubeshare.lab.control_plane.api_server import (
     ADMIN,
     ApiServer,
-    free_ports,
     local_api_server,
     wait_until,
 )
 from kubeshare.lab.control_plane.kubeconfig import write_kubeconfig
+from kubeshare.lab.control_plane.ports import reserve_ports
 
 NOT_INSTALLED = {"Deployment", "DaemonSet"}
 SCHEDULER, DEVICES = "kubeshare-scheduler", "kubeshare-device-manager"
@@ -90,7 +90,7 @@ class Cluster:
     def start(self, *names: str) -> None:
         """Start programs of ours; each is ready when it knows the cluster."""
         for name in names:
-            (port,) = free_ports(1)
+            (port,) = reserve_ports(1)
             groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}")
             account = f"system:serviceaccount:{NAMESPACE}:{name}"
             kubeconfig = self.server.kubeconfig_for(account, groups)
@@ -133,7 +133,7 @@ def _kube_scheduler(server: ApiServer) -> processes.Process:
         server.authority.certificate,
         identity,
     )
-    (port,) = free_ports(1)
+    (port,) = reserve_ports(1)
     program, *options = configuration.scheduler_arguments(kubeconfig)
     # By itself it sends no more than 50 requests a second, and would be what is measured.
     limits = ["--kube-api-qps=5000", "--kube-api-burst=5000", f"--secure-port={port}"]

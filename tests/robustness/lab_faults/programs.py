@@ -8,7 +8,7 @@ import time
 from pathlib import Path
 from typing import Final
 
-from kubeshare.lab.control_plane.api_server import free_ports
+from kubeshare.lab.control_plane.ports import reserve_ports
 
 MODULES: Final = {"scheduler": "kubeshare.scheduler", "devices": "kubeshare.device_manager"}
 ACCOUNTS: Final = {"scheduler": "kubeshare-scheduler", "devices": "kubeshare-device-manager"}
@@ -63,7 +63,7 @@ class Programs:
                     self._start(name)
 
     def _start(self, name: str) -> None:
-        (port,) = free_ports(1)
+        (port,) = reserve_ports(1)
         words = ["--kubeconfig", str(self._kubeconfigs[name]), "--port", str(port)]
         words += ["--no-election"]
         guarded = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", MODULES[name]]

@@ -12,7 +12,6 @@ The lab starts the same two programs with the same arguments in a network namesp
 and the rest after them.
 """
 
-import socket
 import ssl
 import subprocess
 import tempfile
@@ -30,6 +29,7 @@ from kubeshare.lab import processes
 from kubeshare.lab.control_plane import audit
 from kubeshare.lab.control_plane.certificates import Authority
 from kubeshare.lab.control_plane.kubeconfig import write_kubeconfig
+from kubeshare.lab.control_plane.ports import reserve_ports
 from kubeshare.lab.control_plane.requests import Requests
 from kubeshare.lab.errors import LabError
 from kubeshare.lab.images import binaries
@@ -247,16 +247,6 @@ class ApiServer:
         return done.stdout
 
 
-def free_ports(count: int) -> list[int]:
-    """Find ports of the loopback that are free now."""
-    sockets = [socket.create_server(("127.0.0.1", 0)) for _ in range(count)]
-    try:
-        return [int(one.getsockname()[1]) for one in sockets]
-    finally:
-        for one in sockets:
-            one.close()
-
-
 def _bound_to_us(argv: list[str], programs: Path) -> list[str]:
     """Have the kernel end the program when this process ends, however it ends."""
     return ["setpriv", "--pdeathsig", "KILL", str(programs / argv[0]), *argv[1:]]
@@ -278,7 +268,7 @@ def local_api_server(progress: Progress | None = None, *admission: str) -> Itera
     programs = binaries.kubernetes(progress or Progress(quiet=True))
     with tempfile.TemporaryDirectory(prefix="kubeshare-api-server-") as name:
         folder = Path(name)
-        port, etcd_port, peer_port = free_ports(3)
+        port, etcd_port, peer_port = reserve_ports(3)
         settings = Settings(
             folder=folder,
             port=port,
