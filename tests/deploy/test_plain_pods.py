@@ -181,9 +181,30 @@ def test_a_pod_that_the_device_manager_makes_for_a_sharepod_is_left_as_it_is(
 
 
 @pytest.mark.parametrize(
+    "annotations",
+    [
+        {"kubeshare.nthu/request": "2.5"},
+        {
+            "kubeshare.nthu/share.a": "request=.5, limit=1,memory=4Gi,containers=main",
+            "kubeshare.nthu/share.b": "request=.25,count=2",
+        },
+    ],
+    ids=str,
+)
+def test_a_pod_may_ask_for_different_shares(space: Namespace, annotations: dict[str, str]) -> None:
+    assert gates(space.create(annotations))
+
+
+@pytest.mark.parametrize(
     ("annotations", "labels", "words"),
     [
-        (SHARE | {"kubeshare.nthu/request": "2"}, {}, r"kubeshare.nthu/request\]: must be a numb"),
+        (SHARE | {"kubeshare.nthu/request": "17"}, {}, r"kubeshare.nthu/request\]: must be a num"),
+        (SHARE | {"kubeshare.nthu/request": "2"}, {}, r"request\]: more than one GPU is whole"),
+        (SHARE | {"kubeshare.nthu/limitAlone": "2"}, {}, r"limitAlone\]: must be a number"),
+        (SHARE | {"kubeshare.nthu/share.a": "request=.5"}, {}, r"share.a\]: each share has its"),
+        ({"kubeshare.nthu/share.A": "request=.5"}, {}, r"share.A\]: must be fields such as"),
+        ({"kubeshare.nthu/share.a": "request"}, {}, r"share.a\]: must be fields such as"),
+        ({"kubeshare.nthu/share.a": "size=1"}, {}, r"share.a\]: must be fields such as"),
         (SHARE | {"kubeshare.nthu/limit": "x"}, {}, r"kubeshare.nthu/limit\]: must be a number"),
         (SHARE | {"kubeshare.nthu/limit": "0.2"}, {}, r"request 0.3 is larger than the limit in"),
         (SHARE | {"kubeshare.nthu/memory": "-1"}, {}, r"kubeshare.nthu/memory\]: must be bytes"),

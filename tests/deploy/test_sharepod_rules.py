@@ -40,7 +40,22 @@ ACCEPTED = {
     "the containers that share": sharepod({"request": "0.3", "containers": ["main"]}),
     "a GPUID": sharepod(GPUID="abcde", **published()),
     "a GPUID that is no name": sharepod({"request": "0.3", "id": 'GPU 0, "\u00e9" / #1'}),
+    "two and a half GPUs": sharepod({"request": "2.5"}),
+    "a limit while alone": sharepod({"request": "0.3", "limit": "0.5", "limitAlone": 1}),
+    "different shares": sharepod(
+        {
+            "shares": [
+                {"name": "a", "request": "0.5", "limit": 1, "memory": "4Gi", "count": 15},
+                {"name": "b", "request": "0.3", "limit": ".4", "limitAlone": ".4"},
+            ]
+        }
+    ),
 }
+
+
+def shares(*entries: dict[str, Any], **gpu: Any) -> dict[str, Any]:
+    return sharepod({"shares": [{"name": "a"} | entry for entry in entries]} | gpu)
+
 
 # name -> (object, what the message must name)
 REFUSED = {
@@ -77,6 +92,31 @@ REFUSED = {
     "an id with an invisible character": (sharepod({"id": "a\u202eb"}), "spec.gpu.id"),
     "an id that is too long": (sharepod({"id": "x" * 64}), "spec.gpu.id"),
     "one of several ids is empty": (sharepod({"ids": ["a", ""], "count": 2}), "spec.gpu.ids"),
+    "too many GPUs": (sharepod({"request": "16.1"}), "spec.gpu.request"),
+    "several GPUs and their memory": (
+        sharepod({"request": "2.5", "memory": "1Gi"}),
+        "spec.gpu.request",
+    ),
+    "several GPUs and a count": (sharepod({"request": "2", "count": 2}), "spec.gpu.request"),
+    "limit alone below limit": (
+        sharepod({"limit": "0.5", "limitAlone": "0.4"}),
+        "spec.gpu.limitAlone",
+    ),
+    "limit alone below the default limit": (
+        sharepod({"limitAlone": "0.4"}),
+        "spec.gpu.limitAlone",
+    ),
+    "shares and a request": (shares({}, request="0.3"), "spec.gpu.shares"),
+    "shares and containers": (shares({}, containers=["main"]), "spec.gpu.shares"),
+    "two shares of one name": (shares({}, {}), "spec.gpu.shares[1]"),
+    "too many shares": (shares({"count": 16}, {"name": "b"}), "spec.gpu.shares"),
+    "a share that is no name": (shares({"name": "A"}), "spec.gpu.shares[0].name"),
+    "a share of more than a GPU": (shares({"request": "1.5"}), "spec.gpu.shares[0].request"),
+    "a share's request above limit": (
+        shares({"request": "0.5", "limit": "0.4"}),
+        "spec.gpu.shares[0].request",
+    ),
+    "a share's memory a word": (shares({"memory": "much"}), "spec.gpu.shares[0].memory"),
 }
 
 

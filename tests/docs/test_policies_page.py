@@ -7,7 +7,9 @@ import sys
 from pathlib import Path
 
 import pytest
+from click.testing import CliRunner
 
+from kubeshare.cli.plan import plan
 from kubeshare.core.errors import UnknownPolicyError
 from kubeshare.core.policies import policy
 
@@ -62,6 +64,16 @@ def test_the_gang_of_the_page_is_placed_as_the_page_says() -> None:
         check=False,
     )
     assert (result.stdout, result.stderr) == (expected, "")
+
+
+def test_the_shares_of_the_page_are_placed_as_the_page_says(tmp_path: Path) -> None:
+    begin = "$ kubeshare plan scenario.yaml\n"
+    expected = block("console", f"{begin}0: trainer: bound n1/A n1/B n1/C").removeprefix(begin)
+    section = PAGE[PAGE.index("## Several different shares") :]
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(section.split("```yaml\n")[1].split("```")[0])
+    result = CliRunner().invoke(plan, [str(scenario)], catch_exceptions=False)
+    assert (result.exit_code, result.stdout) == (0, expected)
 
 
 @pytest.mark.parametrize(
