@@ -37,8 +37,10 @@ def answer(policy: str, request: str) -> dict[str, Any]:
         ),
         (
             "locality",
-            "shares: [{name: s, request: .5, containers: [a]}, "
-            "{name: t, request: .1, containers: [b]}]",
+            (
+                "shares: [{name: s, request: .5, containers: [a]}, "
+                "{name: t, request: .1, containers: [b]}]"
+            ),
             {"s": ["A"], "t": ["A"]},
         ),
         (
