@@ -37,25 +37,28 @@ class Rules(msgspec.Struct, frozen=True):
     Attributes:
         decide: the policy for demands in the short form; ranks the nodes.
         prefer: returns the order of the GPUs of a node, from the node and its devices.
-        infeasible: the field of a demand that the policy could never satisfy, and why.
+        infeasible: the field of a demand that no GPU of a cluster could satisfy, and why.
+        unsupported: the field of a demand that the policy does not support, and why.
     """
 
     decide: Policy
     prefer: Callable[[Node, Collection[Device]], Preference]
     infeasible: Callable[[Ledger, Demand], tuple[str, str] | None]
+    unsupported: Callable[[Demand], tuple[str, str] | None] = lambda _: None
 
 
 def decide(ledger: Ledger, demand: Demand, rules: Rules) -> Decision:
     """Decide where a demand with ``shares`` is placed; a pure function of its arguments."""
     reasons = partial(explain, ledger.snapshot(), demand)
-    infeasible = _infeasible(ledger, demand, rules)
-    if infeasible:
+    unsupported = _unsupported(demand, rules)
+    found = None if unsupported else _Nodes(ledger, demand, rules).first()
+    if found is None:
+        # This goes through all GPUs, so it is done only where no node fits.
+        infeasible = unsupported or _infeasible(ledger, demand, rules)
+        if not infeasible:
+            return Decision(outcome="pending", reasons=LazyReasons(reasons))
         why = LazyReasons(partial(reasons, infeasible=infeasible))
         return Decision(outcome="rejected", reasons=why, field=infeasible[0])
-    nodes = _Nodes(ledger, demand, rules)
-    found = nodes.first()
-    if found is None:
-        return Decision(outcome="pending", reasons=LazyReasons(reasons))
     node, placed = found
     opened = _opened(ledger, demand, placed)
     units = [(share.name, gpu.device.id) for share in demand.shares for gpu in placed[share.name]]
@@ -82,7 +85,7 @@ def score(
         rules: those of the policy.
         score_one: the policy's scores for demands in the short form.
     """
-    if _infeasible(ledger, demand, rules):
+    if _unsupported(demand, rules):
         return {}
     found = score_one(ledger, _lead(demand), nodes)
     fits_on = _Nodes(ledger, demand, rules).fits_on
@@ -160,6 +163,14 @@ def _opened(ledger: Ledger, demand: Demand, placed: Placed) -> dict[str, Device]
         search_id: msgspec.structs.replace(device, id=next(ids))
         for search_id, device in sorted(used.items())
     }
+
+
+def _unsupported(demand: Demand, rules: Rules) -> tuple[str, str] | None:
+    for share in demand.shares:
+        found = rules.unsupported(demand.reduced_to(share))
+        if found:
+            return f"shares.{share.name}.{found[0]}", found[1]
+    return None
 
 
 def _infeasible(ledger: Ledger, demand: Demand, rules: Rules) -> tuple[str, str] | None:

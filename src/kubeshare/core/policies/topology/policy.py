@@ -132,8 +132,7 @@ def _unsupported(demand: Demand) -> tuple[str, str] | None:
 
 
 def _infeasible(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
-    index = ledger.index(TopologyIndex)
-    return _unsupported(demand) or index.infeasible(ledger, demand)
+    return ledger.index(TopologyIndex).infeasible(ledger, demand)
 
 
-_RULES: Final = several_shares.Rules(decide, prefer_near, _infeasible)
+_RULES: Final = several_shares.Rules(decide, prefer_near, _infeasible, _unsupported)
