@@ -118,6 +118,7 @@ class OwnedNodes:
             offered=node.whole_gpus,
             by_claims=found.spec.dra_count,
             users=tuple(str(pod.metadata.key) for pod in others if pod.whole_gpus),
+            used=tuple(gpu.uuid for gpu in found.spec.devices if gpu.in_use),
             claimants=tuple(str(pod.metadata.key) for pod in running if pod.spec.resource_claims),
             unresolved=tuple(self._static.unresolved(name)),
             static=tuple(vgpu.metadata.name for vgpu in static),

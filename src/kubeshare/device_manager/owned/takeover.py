@@ -36,6 +36,7 @@ class Facts(Struct, frozen=True, kw_only=True):
         offered: whole GPUs that its device plugin offers.
         by_claims: whole GPUs that a DRA driver offers.
         users: the pods, placeholders aside, that use whole GPUs of it.
+        used: the GPUs that such pods have, as the kubelet reports.
         claimants: pods, placeholders too, with devices of a DRA driver, which may be GPUs.
         unresolved: vGPUs whose placeholder may have a GPU that is not known yet.
         static: its static vGPUs.
@@ -49,6 +50,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     offered: int = 0
     by_claims: int = 0
     users: tuple[str, ...] = ()
+    used: tuple[str, ...] = ()
     claimants: tuple[str, ...] = ()
     unresolved: tuple[str, ...] = ()
     static: tuple[str, ...] = ()
@@ -119,10 +121,10 @@ def _conflict(facts: Facts) -> tuple[Reason, str] | None:
                 f"`kubectl cordon {facts.node}` and `kubectl label node {facts.node} "
                 f"{label}=false --overwrite`, and uncordon the node when it is owned"
             )
-    if facts.users:
+    if facts.users or facts.used:
         return Reason.GPUS_IN_USE, (
-            f"pods use whole GPUs of node {facts.node}: {_names(facts.users)}. Delete them, or "
-            "wait until they have ended"
+            f"pods use whole GPUs of node {facts.node}: {_names(facts.users or facts.used)}. "
+            "Delete them, or wait until they have ended"
         )
     return None
 
