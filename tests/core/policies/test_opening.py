@@ -211,6 +211,18 @@ def test_an_unknown_id_is_the_id_of_a_new_vgpu(name: str) -> None:
     assert (decision.outcome, decision.field) == ("rejected", "id")
 
 
+@pytest.mark.parametrize("name", BUILT_IN)
+def test_of_different_gpus_the_plugin_may_give_any_unless_a_model_is_asked_for(name: str) -> None:
+    ledger = Ledger([Node("n1", (V100, A100))])
+    demand = a_demand("p", memory=1)
+    decision = policy(name)(ledger, demand)
+    assert [device.model for device in decision.new] == [""]
+    commit(ledger, demand, decision)
+    assert ledger.nodes["n1"].free == (A100,)
+    wanted = policy(name)(ledger, a_demand("q", model="A100"))
+    assert [device.model for device in wanted.new] == ["A100"]
+
+
 def test_a_gpu_that_is_not_free_is_not_opened() -> None:
     ledger = Ledger([selectable("n1", V100)])
     device = opening.new_device("A", "n1", V100, ledger.nodes["n1"].selectable)

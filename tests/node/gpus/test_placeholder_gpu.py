@@ -228,6 +228,17 @@ def test_a_gpu_of_a_vgpu_that_is_being_deleted_is_waited_for(
     assert spec(cluster.server)["uuid"] == A_GPU.uuid
 
 
+def test_a_gpu_of_another_model_than_was_chosen_is_refused(
+    cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve
+) -> None:
+    cluster.add_vgpu("red", uuid="")
+    cluster.server.change(VGPUS, "red", "", lambda found: found["spec"].update(model="other"))
+    cluster.add_placeholder("red")
+    kubelet.devices[POD] = {WHOLE: [A_GPU.uuid]}
+    with pytest.raises(TerminalError, match=f"of model {A_GPU.model}, not other"):
+        resolve()
+
+
 def test_a_vgpu_that_changed_meanwhile_is_not_written(
     cluster: Cluster, kubelet: FakeKubelet, agent: Running, paths: NodePaths
 ) -> None:

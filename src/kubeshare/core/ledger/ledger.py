@@ -174,6 +174,8 @@ class Ledger:
     def open_device(self, device: Device) -> None:
         """Add a vGPU that uses a free physical GPU of its node: the one of its UUID, if it has one.
 
+        A vGPU of unknown model uses a GPU with as much memory.
+
         Raises:
             LedgerError: the node is unknown or has no such free GPU, or the id is taken.
         """
@@ -182,8 +184,11 @@ class Ledger:
         selectable = tuple([gpu for gpu in node.selectable if gpu.uuid != device.uuid])
         if device.uuid and len(selectable) == len(node.selectable):
             raise LedgerError(f"GPU {device.uuid} of node {device.node} is not free")
+        kind = FreeGpu(device.model, device.memory_bytes)
+        if not device.model and kind not in free:
+            kind = next((gpu for gpu in free if gpu.memory_bytes == kind.memory_bytes), kind)
         try:
-            free.remove(FreeGpu(device.model, device.memory_bytes))
+            free.remove(kind)
         except ValueError:
             raise LedgerError(
                 f"node {device.node} has no free GPU of model {device.model!r} "

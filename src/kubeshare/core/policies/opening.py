@@ -41,9 +41,12 @@ def new_devices(
     """New vGPUs without holders on free GPUs of a node, one for each of these kinds.
 
     A demand that requests a GPUID gets one vGPU of that GPUID. Of the selectable GPUs of a kind
-    the first ones are used.
+    the first ones are used. If the device plugin selects among different GPUs, and the demand may
+    use any model, the model is unknown.
     """
     requested = demand.device_id
+    any_model = demand.count == 1 and not (demand.model or demand.shares)
+    unknown = any_model and not node.selectable and len(set(node.free)) > 1
     ids = new_ids(ledger, demand)
     if requested:
         ids = iter([gpuid.object_name(node.name, requested, ledger.devices)])
@@ -51,6 +54,8 @@ def new_devices(
     devices = []
     for kind in kinds:
         device = new_device(next(ids), node.name, kind, selectable)
+        if unknown:
+            device = msgspec.structs.replace(device, model="")
         selectable = [gpu for gpu in selectable if gpu.uuid != device.uuid]
         own = "" if requested in ("", device.id) else requested
         devices.append(msgspec.structs.replace(device, gpuid=own) if own else device)

@@ -114,6 +114,9 @@ class PlaceholderGpus:
             raise self._unusable(
                 vgpu, f"its new placeholder was given GPU {uuid}, not its own {vgpu.spec.uuid}"
             )
+        if vgpu.spec.model not in ("", device.model):
+            why = f"its placeholder was given a GPU of model {device.model}, not {vgpu.spec.model}"
+            raise await self._refuse(vgpu, why)
         other = self._view.vgpu_of(uuid)
         if other is not None and other.metadata.name != name:
             if other.status.phase == DELETING:

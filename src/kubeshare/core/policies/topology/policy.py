@@ -111,11 +111,12 @@ def _devices(
     """All devices of a placement, and those of them that are new."""
     if not place.opened and all(device.id for device in place.devices):
         return place.devices, ()
+    node = ledger.nodes[place.node]
+    unplaced = opening.new_devices(ledger, demand, node, place.opened)
     ids = opening.new_ids(ledger, demand)
-    unplaced = [opening.new_device("", place.node, kind) for kind in place.opened]
     devices = tuple(
         [
-            device if device.id else msgspec.structs.replace(device, id=next(ids))
+            device if device.id in ledger.devices else msgspec.structs.replace(device, id=next(ids))
             for device in (*place.devices, *unplaced)
         ]
     )
