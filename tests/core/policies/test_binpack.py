@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from core.builders import GPUSHARE_MEMORY, a_gpu, a_pod
 from core.clusters import binpack_cluster, binpack_demand
 from core.policies.slow_binpack import slow_decide
-from core.strategies import MODELS, NODE_NAMES, SHARES, SIZES, free_gpus, memories
+from core.strategies import LABELS, MODELS, NODE_NAMES, SHARES, SIZES, free_gpus, memories
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
@@ -61,7 +61,7 @@ gpus = st.builds(
     st.sampled_from([False, False, False, True]),
 )
 pods = st.builds(
-    lambda uid, memory, request, proportional, count, model, nodes: Demand(
+    lambda uid, memory, request, proportional, count, model, nodes, labels: Demand(
         uid=uid,
         name=uid,
         request_micros=0 if proportional else request,
@@ -70,6 +70,9 @@ pods = st.builds(
         count=count,
         model=model,
         nodes=nodes,
+        affinity=labels[0],
+        anti_affinity=labels[1],
+        exclusion=labels[2],
     ),
     st.uuids().map(str),
     memories,
@@ -78,6 +81,7 @@ pods = st.builds(
     st.sampled_from([1, 1, 1, 2, 3]),
     MODELS,
     st.none() | st.frozensets(st.sampled_from(NODE_NAMES)),
+    st.tuples(LABELS, LABELS, LABELS),
 )
 
 

@@ -48,7 +48,7 @@ def first_of(
 
 def assert_exact(part: _TreeNode, width: int = 3) -> None:
     """What each part says of itself and of those below is true and no more than true."""
-    assert part.most == max(part.memories, default=-1)
+    assert part.most == max(part.amounts, default=-1)
     assert len(part.items) <= width
     for at, item in enumerate(part.items):
         if part.leaf:
@@ -57,7 +57,7 @@ def assert_exact(part: _TreeNode, width: int = 3) -> None:
             assert item.items
             assert part.numbers[at] == item.numbers[-1]
             assert part.orders[at] == item.orders[-1]
-            assert part.memories[at] == item.most
+            assert part.amounts[at] == item.most
             assert_exact(item, width)
 
 

@@ -1,18 +1,19 @@
-"""A sorted tree of devices, searched by compute and memory.
+"""A sorted tree of devices, searched by two amounts.
 
-Best fit asks which device has the least compute and memory left of those with enough of both. A
-sorted list finds the compute by bisection, but may then walk past thousands of devices that lack
-the memory. In this tree each branch also stores the most memory left below it, so a search
-enters only branches that can hold the answer. It is a B+ tree whose branches and leaves are both
+Best fit asks which device has the least compute and amount left of those with enough of both. A
+sorted list finds one of them by bisection, but may then walk past thousands of devices that lack
+the other. In this tree the first amount is (part of) the *number* by which the devices are
+sorted, and each branch also stores the most of the second *amount* below it, so a search enters
+only branches that can hold the answer. It is a B+ tree whose branches and leaves are both
 parallel lists with one position an entry.
 
-The position of an entry is given by a *number* and, among equal numbers, by the sort key of its
+The position of an entry is given by its number and, among equal numbers, by the sort key of its
 id. They are two lists because integers compare several times as fast as tuples, and numbers are
 rarely equal.
 
 Anti-affinity requires that the device lacks a label. A branch that was searched completely
-without success for a label stores a bound: no device below it that lacks the label has more
-memory. A bound stays valid when entries are removed, is raised when one is added, and is learned
+without success for a label stores a bound: no device below it that lacks the label has a greater
+amount. A bound stays valid when entries are removed, is raised when one is added, and is learned
 again by the next search that it did not stop.
 """
 
@@ -29,7 +30,7 @@ BOUNDS: Final = 64
 """The most labels for which a branch stores a bound."""
 
 Entry: TypeAlias = tuple[int, str, int, Device]
-"""Number, sort key among equal numbers, memory left, device."""
+"""Number, sort key among equal numbers, amount, device."""
 
 Item = TypeVar("Item")
 
@@ -66,17 +67,17 @@ class DeviceTree:
             self._root = self._root.items[0]
 
     def first(
-        self, number: int, memory: int, *, without: str = "", nodes: Container[str] | None = None
+        self, number: int, amount: int, *, without: str = "", nodes: Container[str] | None = None
     ) -> Device | None:
         """The first device from a number on that meets all conditions.
 
         Args:
             number: where to start; 0 is the beginning.
-            memory: the least bytes that the device has left.
+            amount: the least amount that the device has.
             without: an anti-affinity label that it must not have; "" for any.
             nodes: the nodes that it may be on; None for all.
         """
-        return self._root.first(number, memory, without, nodes)
+        return self._root.first(number, amount, without, nodes)
 
 
 class _TreeNode:
@@ -85,18 +86,18 @@ class _TreeNode:
     Attributes:
         numbers: the number of each item; of a tree node, its last one.
         orders: the sort key of each item; of a tree node, its last one.
-        memories: the memory of each item; of a tree node, the most of it.
-        most: the maximum of `memories`, -1 without items.
-        bounds: label → no device below that lacks the label has more memory than this.
+        amounts: the amount of each item; of a tree node, the greatest.
+        most: the maximum of `amounts`, -1 without items.
+        bounds: label → no device below that lacks the label has a greater amount.
     """
 
-    __slots__ = ("bounds", "items", "leaf", "memories", "most", "numbers", "orders")
+    __slots__ = ("amounts", "bounds", "items", "leaf", "most", "numbers", "orders")
 
     def __init__(self, *, leaf: bool) -> None:
         self.leaf = leaf
         self.numbers: list[int] = []
         self.orders: list[str] = []
-        self.memories: list[int] = []
+        self.amounts: list[int] = []
         self.items: list[Any] = []
         self.most = -1
         self.bounds: dict[str, int] = {}
@@ -105,13 +106,13 @@ class _TreeNode:
 
     def add(self, entry: Entry) -> "_TreeNode | None":
         """Add an entry; returns the right half if the node was split."""
-        number, order, memory, device = entry
+        number, order, amount, device = entry
         numbers = self.numbers
         at = bisect_left(numbers, number)
         if at < len(numbers) and numbers[at] == number and self.orders[at] < order:
             at = bisect_left(self.orders, order, at, bisect_right(numbers, number, at))
         if self.leaf:
-            self._insert(at, number, order, memory, device)
+            self._insert(at, number, order, amount, device)
         else:
             is_last = at == len(numbers)
             if is_last:
@@ -122,12 +123,12 @@ class _TreeNode:
             if is_last or right is not None:
                 numbers[at] = child.numbers[-1]
                 self.orders[at] = child.orders[-1]
-            self.memories[at] = child.most
+            self.amounts[at] = child.most
             if right is not None:
                 self._insert(at + 1, right.numbers[-1], right.orders[-1], right.most, right)
-        self.most = max(self.most, memory)
+        self.most = max(self.most, amount)
         if self.bounds:
-            self._raise_bounds(memory, device)
+            self._raise_bounds(amount, device)
         return self._split() if len(numbers) > WIDTH else None
 
     def remove(self, number: int, order: str) -> None:
@@ -136,7 +137,7 @@ class _TreeNode:
         at = bisect_left(numbers, number)
         if numbers[at] == number and self.orders[at] < order:
             at = bisect_left(self.orders, order, at, bisect_right(numbers, number, at))
-        had = self.memories[at]
+        had = self.amounts[at]
         if not self.leaf:
             child = self.items[at]
             child.remove(number, order)
@@ -144,23 +145,23 @@ class _TreeNode:
                 if numbers[at] == number:
                     numbers[at] = child.numbers[-1]
                     self.orders[at] = child.orders[-1]
-                self.memories[at] = child.most
+                self.amounts[at] = child.most
                 if child.most < had == self.most:
-                    self.most = max(self.memories)
+                    self.most = max(self.amounts)
                 return
-        del numbers[at], self.orders[at], self.memories[at], self.items[at]
+        del numbers[at], self.orders[at], self.amounts[at], self.items[at]
         if had == self.most:
-            self.most = max(self.memories, default=-1)
+            self.most = max(self.amounts, default=-1)
 
     def first(
-        self, number: int, memory: int, without: str, nodes: Container[str] | None
+        self, number: int, amount: int, without: str, nodes: Container[str] | None
     ) -> Device | None:
         """See :meth:`DeviceTree.first`."""
         begin = bisect_left(self.numbers, number) if number else 0
-        memories, items = self.memories, self.items
+        amounts, items = self.amounts, self.items
         found: Device | None
         for at in range(begin, len(items)):
-            if memories[at] < memory:
+            if amounts[at] < amount:
                 continue
             if self.leaf:
                 found = items[at]
@@ -170,13 +171,13 @@ class _TreeNode:
                     return found
             else:
                 child = items[at]
-                if without and child.bounds.get(without, memory) < memory:
+                if without and child.bounds.get(without, amount) < amount:
                     continue
-                found = child.first(number if at == begin else 0, memory, without, nodes)
+                found = child.first(number if at == begin else 0, amount, without, nodes)
                 if found is not None:
                     return found
         if without and nodes is None and not number:
-            self._set_bound(without, memory - 1)
+            self._set_bound(without, amount - 1)
         return None
 
     def _set_bound(self, label: str, bound: int) -> None:
@@ -184,16 +185,16 @@ class _TreeNode:
             self.bounds.clear()
         self.bounds[label] = bound
 
-    def _raise_bounds(self, memory: int, device: Device) -> None:
+    def _raise_bounds(self, amount: int, device: Device) -> None:
         labels = device.anti_affinities
         for label, bound in self.bounds.items():
-            if memory > bound and label not in labels:
-                self.bounds[label] = memory
+            if amount > bound and label not in labels:
+                self.bounds[label] = amount
 
-    def _insert(self, at: int, number: int, order: str, memory: int, item: object) -> None:
+    def _insert(self, at: int, number: int, order: str, amount: int, item: object) -> None:
         self.numbers.insert(at, number)
         self.orders.insert(at, order)
-        self.memories.insert(at, memory)
+        self.amounts.insert(at, amount)
         self.items.insert(at, item)
 
     def _split(self) -> "_TreeNode":
@@ -201,9 +202,9 @@ class _TreeNode:
         right = _TreeNode(leaf=self.leaf)
         right.numbers = _take_end(self.numbers, half)
         right.orders = _take_end(self.orders, half)
-        right.memories = _take_end(self.memories, half)
+        right.amounts = _take_end(self.amounts, half)
         right.items = _take_end(self.items, half)
-        self.most, right.most = max(self.memories), max(right.memories)
+        self.most, right.most = max(self.amounts), max(right.amounts)
         # A bound of the whole holds for either half.
         right.bounds = dict(self.bounds)
         return right
@@ -228,12 +229,12 @@ def _chunks(items: list[Any]) -> list[list[Any]]:
 
 def _leaf(entries: list[Entry]) -> _TreeNode:
     leaf = _TreeNode(leaf=True)
-    for number, order, memory, device in entries:
+    for number, order, amount, device in entries:
         leaf.numbers.append(number)
         leaf.orders.append(order)
-        leaf.memories.append(memory)
+        leaf.amounts.append(amount)
         leaf.items.append(device)
-    leaf.most = max(leaf.memories)
+    leaf.most = max(leaf.amounts)
     # Without these bounds, the first search for a label that all devices carry visits them all.
     common = frozenset.intersection(*(device.anti_affinities for device in leaf.items))
     leaf.bounds = dict.fromkeys(sorted(common)[:BOUNDS], -1)
@@ -245,8 +246,8 @@ def _branch(children: list[_TreeNode]) -> _TreeNode:
     branch.items = children
     branch.numbers = [child.numbers[-1] for child in children]
     branch.orders = [child.orders[-1] for child in children]
-    branch.memories = [child.most for child in children]
-    branch.most = max(branch.memories)
+    branch.amounts = [child.most for child in children]
+    branch.most = max(branch.amounts)
     common = set(children[0].bounds).intersection(*(child.bounds for child in children[1:]))
     branch.bounds = {
         label: max(child.bounds[label] for child in children) for label in sorted(common)
