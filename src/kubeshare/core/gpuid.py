@@ -1,4 +1,4 @@
-"""GPUIDs: what is valid, which are generated, and the names of their objects.
+"""GPUIDs: validity, generated ones, and the names of their objects.
 
 A vGPU is identified by its node and its GPUID, as in the published versions: ``gpu0`` of two
 nodes are two GPUs. Its object has the GPUID as its name where that is a valid name and no other

@@ -1,4 +1,4 @@
-"""The rules of labels and room, as fast checks and as groups of devices.
+"""Checks labels and room of one device or of a group.
 
 A device has the labels of its present holders. A demand may use a device if
 

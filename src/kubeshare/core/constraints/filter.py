@@ -1,4 +1,4 @@
-"""The filter of all policies: why a demand cannot use a GPU or open a new one.
+"""Says why a demand cannot use a GPU, for all policies.
 
 A decision about one GPU searches an index instead (:mod:`kubeshare.core.constraints.checks`);
 this filter goes through devices one by one, for explanations and for demands that no index

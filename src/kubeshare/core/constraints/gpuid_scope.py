@@ -1,4 +1,6 @@
-"""Limits which vGPUs the author of a demand may name by GPUID. The check wraps any policy.
+"""Limits which vGPUs an author may name by GPUID.
+
+The check wraps any policy.
 
 By default an author may name any vGPU, as in the published versions, and so share a GPU with
 another namespace. An administrator may limit that to vGPUs without holders of other namespaces,

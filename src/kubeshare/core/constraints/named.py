@@ -1,4 +1,4 @@
-"""Finds the vGPUs that a demand may use of those that its author has named."""
+"""Finds the vGPUs of a named GPUID that a demand may use."""
 
 from kubeshare.core.constraints.filter import Filter
 from kubeshare.core.demand import Demand

@@ -1,1 +1,1 @@
-"""Takes over the GPUs of nodes that KubeShare owns, and gives them back."""
+"""Takes over the GPUs of owned nodes and gives them back."""

@@ -1,4 +1,4 @@
-"""A stand-in for NVIDIA's DRA driver for GPUs, for the nodes of a lab.
+"""A stand-in for NVIDIA's DRA driver in the lab.
 
 It lists the node's GPUs in a ResourceSlice with the attributes of NVIDIA's driver, and prepares a
 claim as the CDI devices ``nvidia.com/gpu=UUID``. A node has it instead of the device plugin.

@@ -1,4 +1,4 @@
-"""The index of devices by their names on their nodes, which are their GPUIDs."""
+"""The index of devices by node and GPUID."""
 
 from collections import defaultdict
 from collections.abc import Mapping

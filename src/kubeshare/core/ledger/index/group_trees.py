@@ -1,4 +1,4 @@
-"""Devices in one sorted tree for each kind of GPU and label group.
+"""Sorted trees of devices, by kind of GPU and labels.
 
 Devices of one model and size in one group (:mod:`kubeshare.core.constraints.checks`) pass the
 exclusion and affinity rules alike, so only the anti-affinity rule and the room remain to be

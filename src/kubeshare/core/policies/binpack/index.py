@@ -1,4 +1,4 @@
-"""The index of the binpack policy: devices sorted by memory left, the fullest first.
+"""The index of the binpack policy: the fullest devices first.
 
 Devices of one kind and label group are in one tree, by the memory left, then by node and number;
 each branch also stores the most compute left below it

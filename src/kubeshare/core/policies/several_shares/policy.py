@@ -1,4 +1,4 @@
-"""Decides where a demand of several different shares is placed, under any policy.
+"""Places a demand of several different shares, under any policy.
 
 All shares are placed or none, on one node and on GPUs of one model. The policy ranks the nodes
 by the largest share alone, as it does for a demand that asks for nothing else; of the nodes on

@@ -1,4 +1,4 @@
-"""Reasons for a demand of several shares: why GPUs and nodes were passed over."""
+"""Explains why a demand of several shares has no place."""
 
 from collections.abc import Collection
 
