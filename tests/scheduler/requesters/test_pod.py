@@ -108,6 +108,19 @@ async def test_a_bad_value_is_told_by_the_name_of_its_annotation(world: World) -
     assert "Correct it and apply the Pod again" in world.events("a")[0]
 
 
+@scenario(n1=3)
+async def test_different_shares_are_refused_by_a_condition_and_hold_nothing(world: World) -> None:
+    world.start()
+    # An empty annotation is absent.
+    absent = {"kubeshare.nthu/memory": ""}
+    world.plain("a", "2.5", annotations=absent)
+    await expect_event(world, "a")
+    assert reason(world) == "Invalid"
+    message = world.pod_condition("a")["message"]
+    assert message.startswith("metadata.annotations: the nodes of this version attach one share")
+    assert not world.vgpus()
+
+
 @scenario(n1=1)
 async def test_a_pod_behind_somebody_elses_gate_takes_nothing_until_that_is_gone(
     world: World,
