@@ -17,11 +17,15 @@ from kubeshare.cli.explain import command
 from kubeshare.cli.explain.cluster_reader import NotInstalledError
 from kubeshare.cli.explain.command import Finding, NothingToExplainError, find_out
 from kubeshare.cli.main import main
+from kubeshare.core.decision import Decision
+from kubeshare.core.ledger.device import FreeGpu, SelectableGpu
 from kubeshare.core.policies import policy
+from kubeshare.core.policies.opening import new_device
 from kubeshare.kube.resources import RESOURCE_QUOTAS
 from kubeshare.simulator.control import Fault
 
 LOCALITY = policy("locality")
+V100 = FreeGpu("V100", 1 << 34)
 
 
 async def explained(world: World, name: str) -> Finding:
@@ -74,6 +78,22 @@ def test_one_that_is_placed_is_told_where_and_why_not_elsewhere() -> None:
         assert printed["decision"] == "bound"
 
     run_scenario(scenario, n1=2)
+
+
+def test_a_new_vgpu_is_explained_by_who_chooses_its_gpu() -> None:
+    selected = new_device("A", "n1", V100, [SelectableGpu(uuid="GPU-7", kind=V100)])
+    decision = Decision(
+        outcome="bound",
+        node="n1",
+        devices=("A", "B"),
+        new=(selected, new_device("B", "n1", V100)),
+        reasons={},
+    )
+    assert command._as_text(Finding(name="default/a", decision=decision)).splitlines() == [
+        "default/a: bound n1/A n1/B (new)",
+        "    n1/A: its GPU is GPU-7, as the policy chooses",
+        "    n1/B: its GPU is the choice of the device plugin on n1",
+    ]
 
 
 def test_a_plain_pod_is_explained_by_what_it_says_itself() -> None:

@@ -46,6 +46,12 @@ def test_a_profile_that_is_none_is_wrong_use(capsys: pytest.CaptureFixture[str])
     assert "no profile many: use a name like V100x2" in capsys.readouterr().err
 
 
+def test_more_dra_nodes_than_nodes_are_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "up", "--name", "x", "--nodes", "1", "--dra", "2"]) == 2
+
+    assert "of 1 nodes, 2 cannot be DRA nodes" in capsys.readouterr().err
+
+
 def test_a_lab_that_is_there_is_not_made_anew_with_another_shape(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
