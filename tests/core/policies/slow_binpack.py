@@ -97,7 +97,7 @@ def free_of(device: Device) -> int:
 
 
 def by_number(device: Device) -> list[tuple[bool, int, str]]:
-    return by_name(device.id if device.index is None else str(device.index))
+    return by_name(device.gpuid or device.id if device.index is None else str(device.index))
 
 
 def is_known(ledger: Ledger, demand: Demand) -> bool:

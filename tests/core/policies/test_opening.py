@@ -194,6 +194,12 @@ def test_topology_joins_an_idle_vgpu_with_the_free_gpu_beside_it() -> None:
     assert [device.uuid for device in decision.new] == ["GPU-n1-3"]
 
 
+def test_topology_opens_no_gpu_twice_where_only_some_can_be_selected() -> None:
+    node = selectable("n1", V100)
+    ledger = Ledger([msgspec.structs.replace(node, free=(V100, V100))])
+    assert uuids(ledger, "topology", whole("p", 2)) == ["GPU-n1-0", ""]
+
+
 def test_topology_prefers_gpus_that_it_can_choose() -> None:
     ledger = Ledger([Node("n1", (V100,)), selectable("n2", V100, V100)])
     decision = policy("topology")(ledger, whole("p"))

@@ -111,7 +111,8 @@ def _devices(
     """All devices of a placement, and those of them that are new."""
     if not place.opened and all(device.id for device in place.devices):
         return place.devices, ()
-    node = ledger.nodes[place.node]
+    # None of the GPUs that can be selected: those are among the devices of the placement.
+    node = msgspec.structs.replace(ledger.nodes[place.node], selectable=())
     unplaced = opening.new_devices(ledger, demand, node, place.opened)
     ids = opening.new_ids(ledger, demand)
     devices = tuple(
