@@ -116,7 +116,7 @@ def test_on_many_random_states_it_answers_as_the_slow_one() -> None:
     assert seen.distinct > 0.95 * STATES
     # Every kind of answer came often; otherwise the comparison would say little.
     assert len(seen.branches) == 24
-    assert min(seen.branches.values()) >= 50
+    assert min(seen.branches.values()) >= 40
 
 
 STEPS = st.one_of(

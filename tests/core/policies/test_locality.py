@@ -26,8 +26,9 @@ from kubeshare.core.units import MI
 
 def in_short(decision: Decision) -> tuple[str, str | None, str | None]:
     """As the slow policy answers: a generated id is "new"."""
-    opened = {device.id for device in decision.new if device.id.startswith("vgpu-")}
-    kept = sorted(set(decision.devices) - opened)
+    gpuids = {device.id: device.gpuid or device.id for device in decision.new}
+    opened = {each for each, gpuid in gpuids.items() if gpuid.startswith("vgpu-")}
+    kept = sorted(gpuids.get(each, each) for each in decision.devices if each not in opened)
     devices = ",".join([*kept, *["new"] * len(opened)])
     return decision.outcome, decision.node, devices or None
 
