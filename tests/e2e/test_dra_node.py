@@ -25,7 +25,7 @@ def by_claims(stage: Stage) -> Iterator[list[str]]:
     stage.lab.add_gpu_class()
     stage.lab.stop_component(f"{HERE}/{gpus.DEVICE_PLUGIN}")
     gpus.start_dra_driver(node.machine, node.layout)
-    eventually(lambda: offered(stage) == 2, "the GPUs to be offered by claims", seconds=120)
+    eventually(lambda: are_free(stage), "the GPUs to be offered by claims", seconds=120)
     yield [device["uuid"] for device in devices(stage)]
     node.machine.stop(gpus.DRA_DRIVER)
     stage.lab.api.send("DELETE", f"{SLICES}/{HERE}-{NVIDIA_DRA_DRIVER}")
@@ -48,6 +48,11 @@ def offered(stage: Stage) -> int:
     return sum(device.get("claimDriver") == NVIDIA_DRA_DRIVER for device in devices(stage))
 
 
+def are_free(stage: Stage) -> bool:
+    """Whether both GPUs can be selected, and no pod has one by the kubelet's report."""
+    return offered(stage) == 2 and not any(each.get("inUse", False) for each in devices(stage))
+
+
 def uuids_of(stage: Stage) -> dict[str, str]:
     """UUID that was selected -> UUID that the placeholder got."""
     specs = [vgpu["spec"] for vgpu in stage.vgpus() if vgpu["spec"]["nodeName"] == HERE]
@@ -56,8 +61,8 @@ def uuids_of(stage: Stage) -> dict[str, str]:
 
 def until_given_back(stage: Stage) -> None:
     eventually(
-        lambda: not (uuids_of(stage) or stage.items(CLAIMS)),
-        "vGPUs and claims to be gone",
+        lambda: not (uuids_of(stage) or stage.items(CLAIMS)) and are_free(stage),
+        "vGPUs and claims to be gone, and both GPUs to be free",
         explain=lambda: str((stage.vgpus(), stage.items(CLAIMS))),
     )
 

@@ -56,7 +56,6 @@ def test_what_finds_no_room_says_why_for_each_gpu_and_gets_the_first_that_is_fre
     eventually(
         lambda: space.condition("late", "Scheduled").get("status") == "True",
         "room to be noticed",
-        seconds=20,
         explain=lambda: space.describe("late"),
     )
     assert space.ready("late").uuid == places[2].uuid
