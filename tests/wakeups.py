@@ -45,7 +45,12 @@ class Wakeups:
     @property
     def lost(self) -> float:
         """The part of the time, 0 to 1, in which some CPU should have run a thread and did not."""
-        return covered(self._late) / (self._ended - self._began)
+        return self.lost_seconds / (self._ended - self._began)
+
+    @property
+    def lost_seconds(self) -> float:
+        """The same in seconds."""
+        return covered(self._late)
 
     def _watch(self, cpu: int) -> None:
         os.sched_setaffinity(0, {cpu})  # of this thread alone
