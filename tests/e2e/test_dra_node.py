@@ -63,6 +63,7 @@ def until_given_back(stage: Stage) -> None:
     eventually(
         lambda: not (uuids_of(stage) or stage.items(CLAIMS)) and are_free(stage),
         "vGPUs and claims to be gone, and both GPUs to be free",
+        seconds=180,
         explain=lambda: str((stage.vgpus(), stage.items(CLAIMS))),
     )
 
