@@ -17,9 +17,9 @@ import yaml
 from msgspec import Meta, Struct, field
 
 from kubeshare.api.types.constants import NAMESPACE
-from kubeshare.core.constraints.gpuid_scope import GpuidScope
 from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.policies.gpuid_scope import GpuidScope
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.client.client import Client

@@ -6,8 +6,8 @@ from typing import Final
 
 from kubeshare.api.state.informers import start_informers
 from kubeshare.api.types.constants import MANAGER_DEVICES, NAMESPACE
-from kubeshare.core.constraints.gpuid_scope import within_gpuid_scope
 from kubeshare.core.policies import Policy
+from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
 from kubeshare.core.quota.namespace import within_quotas
 from kubeshare.device_manager.autoscaling.placeholder_pods import AutoscalerPods
 from kubeshare.device_manager.context import Context

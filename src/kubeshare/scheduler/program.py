@@ -14,8 +14,8 @@ from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import LABEL_ROLE, MANAGER_SCHEDULER, NAMESPACE, ROLE_POD
 from kubeshare.api.types.v1 import GPUNode
-from kubeshare.core.constraints.gpuid_scope import within_gpuid_scope
 from kubeshare.core.policies import Policy
+from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
 from kubeshare.core.quota.namespace import within_quotas
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change, Store

@@ -3,9 +3,9 @@
 import pytest
 
 from core.builders import a_demand, a_device, a_holder, a_node
-from kubeshare.core.constraints.gpuid_scope import GpuidScope, within_gpuid_scope
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.binpack.policy import decide as binpack
+from kubeshare.core.policies.gpuid_scope import GpuidScope, within_gpuid_scope
 from kubeshare.core.policies.locality.policy import decide as locality
 
 
