@@ -15,7 +15,7 @@ from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.core.policies.binpack import policy as binpack
 from kubeshare.core.policies.locality import policy as locality
-from kubeshare.core.policies.scoring import by_decisions, scorer
+from kubeshare.core.policies.scoring import by_decisions, fits, scorer
 from kubeshare.core.policies.topology import policy as topology
 from robustness.prove import binpack as prove_binpack
 from robustness.prove import locality as prove_locality
@@ -41,9 +41,10 @@ def best_by_score(module: ModuleType, ledger: Ledger, demand: Demand) -> str | N
     for name in nodes:
         is_asked = demand.nodes is None or name in demand.nodes
         alone = msgspec.structs.replace(demand, nodes=frozenset([name]))
-        fits = is_asked and module.decide(ledger, alone).outcome == "bound"
-        assert (name in scores) == fits == module.fits(ledger, demand, name), (name, scores)
-        if fits:
+        is_bound = is_asked and module.decide(ledger, alone).outcome == "bound"
+        is_fit = fits(module.score, ledger, demand, name)
+        assert (name in scores) == is_bound == is_fit, (name, scores)
+        if is_bound:
             assert module.score(ledger, demand, [name]) == {name: scores[name]}
     return min(scores, key=scores.__getitem__, default=None)
 

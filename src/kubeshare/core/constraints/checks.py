@@ -62,12 +62,12 @@ def groups(device: Device) -> tuple[Group, ...]:
     return tuple([(label, exclusion, guarded) for label in (None, *totals.affinities)])
 
 
-def admitted(demand: Demand, *, carried: bool) -> Admitted:
+def admitted(demand: Demand, *, label_in_use: bool) -> Admitted:
     """The groups that a demand may use.
 
     Args:
         demand: the demand.
-        carried: whether a device of the cluster, in any state, has the demand's affinity label.
+        label_in_use: whether a device, in any state, has the demand's affinity label.
     """
     label, exclusion = demand.affinity, demand.exclusion
     if not label:
@@ -76,15 +76,15 @@ def admitted(demand: Demand, *, carried: bool) -> Admitted:
             ((None, exclusion, False), (None, exclusion, True)),
             new=True,
         )
-    if carried:
+    if label_in_use:
         return Admitted((), ((label, exclusion, False), (label, exclusion, True)), new=False)
     return Admitted((IDLE,), (), new=True)
 
 
-def labels_admit(device: Device, demand: Demand, *, carried: bool) -> bool:
-    """Whether the labels of a device admit a demand; ``carried`` as in :func:`admitted`."""
+def labels_admit(device: Device, demand: Demand, *, label_in_use: bool) -> bool:
+    """Whether the labels of a device admit a demand; ``label_in_use`` as in :func:`admitted`."""
     if device.idle:
-        return not carried
+        return not label_in_use
     label = demand.affinity
     return (not label or label in device.affinities) and is_compatible(device, demand)
 

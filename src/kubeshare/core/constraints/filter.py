@@ -94,7 +94,7 @@ def _only_by_label(state: State, demand: Demand) -> str:
     label = demand.affinity
     if not label or demand.device_id:
         return ""
-    carriers = [device.path for device in state.devices.values() if label in device.affinities]
-    if not carriers:
+    labelled = [device.path for device in state.devices.values() if label in device.affinities]
+    if not labelled:
         return ""
-    return f"affinity {label} is on {', '.join(sorted(carriers, key=natural))}"
+    return f"affinity {label} is on {', '.join(sorted(labelled, key=natural))}"

@@ -8,7 +8,7 @@ from bisect import bisect_left
 from collections.abc import Iterable, Mapping
 from typing import Any, NamedTuple, TypeAlias
 
-from kubeshare.core.constraints.carriers import is_carried
+from kubeshare.core.constraints.affinity_labels import is_label_in_use
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.ledger import Ledger
@@ -57,12 +57,12 @@ class FirstFit:
         demand: the demand.
 
     Attributes:
-        carried: whether a device of the cluster has the demand's affinity label.
+        label_in_use: whether a device of the cluster has the demand's affinity label.
         keys: node → the key of the first device that was found there.
     """
 
     def __init__(self, ledger: Ledger, demand: Demand) -> None:
-        self.carried = is_carried(ledger, demand)
+        self.label_in_use = is_label_in_use(ledger, demand)
         self.keys: dict[str, Key] = {}
         self._demand = demand
 
@@ -76,7 +76,7 @@ class FirstFit:
             nodes: the nodes.
             least: devices with a smaller amount are skipped.
         """
-        demand, idle_admitted, found = self._demand, not self.carried, self.keys
+        demand, idle_admitted, found = self._demand, not self.label_in_use, self.keys
         wanted, label = demand.model, demand.affinity
         anti_affinity, exclusion = demand.anti_affinity, demand.exclusion
         known = compute = memory = -1

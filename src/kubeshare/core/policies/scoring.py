@@ -1,10 +1,9 @@
 """Scores nodes for a demand, for a scheduler extender.
 
-Each built-in policy has, beside ``decide``, ``score(ledger, demand, nodes)`` and
-``fits(ledger, demand, node)``. ``score`` returns one entry for each of the named nodes on which
-the demand fits now: fits there is what ``decide`` answers when it may use that node alone. The
-least score is the best; it is that of the node which ``decide`` picks among these nodes. Scores
-of different demands or policies do not compare.
+Each built-in policy has ``score(ledger, demand, nodes)`` beside ``decide``. It returns one entry
+for each of the named nodes on which the demand fits now: those on which ``decide`` places it when
+it may use that node alone. The least score is the best; it is that of the node which ``decide``
+picks among these nodes. Scores of different demands or policies do not compare.
 """
 
 from collections.abc import Callable, Collection, Iterable, Iterator
@@ -35,11 +34,16 @@ def scorer(name: str) -> Scorer:
     return by_decisions(policy(name))
 
 
+def fits(score: Scorer, ledger: Ledger, demand: Demand, node: str) -> bool:
+    """Whether a demand fits on a node now, by the scores of a policy."""
+    return bool(score(ledger, demand, (node,)))
+
+
 def by_decisions(decide: Policy) -> Scorer:
     """A slow ``score`` for any policy: the node that it picks is first, the others are equal."""
 
     def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Score]:
-        asked = frozenset(asked_of(demand, nodes))
+        asked = frozenset(allowed_nodes(demand, nodes))
         first = decide(ledger, msgspec.structs.replace(demand, nodes=asked)).node
         alone = {name: msgspec.structs.replace(demand, nodes=frozenset([name])) for name in asked}
         fitting = sorted(name for name in asked if decide(ledger, alone[name]).outcome == "bound")
@@ -48,7 +52,7 @@ def by_decisions(decide: Policy) -> Scorer:
     return score
 
 
-def asked_of(demand: Demand, nodes: Iterable[str]) -> list[str]:
+def allowed_nodes(demand: Demand, nodes: Iterable[str]) -> list[str]:
     """Those of the named nodes that a demand may use."""
     if demand.nodes is None:
         return list(nodes)

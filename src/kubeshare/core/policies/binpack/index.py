@@ -48,17 +48,19 @@ class BinpackIndex:
         placed = [device for device in ledger.devices.values() if device.node in self._nodes]
         self._trees = GroupTrees(self._entry, placed)
 
-    def fullest(self, demand: Demand, among: tuple[Group, ...], *, carried: bool) -> Device | None:
+    def fullest(
+        self, demand: Demand, among: tuple[Group, ...], *, label_in_use: bool
+    ) -> Device | None:
         """The device with the least memory left of all that fit, then by node and number.
 
         Args:
             demand: the demand, for one GPU.
             among: the groups that it may use.
-            carried: whether a device has its affinity label.
+            label_in_use: whether a device has its affinity label.
         """
         nodes = demand.nodes
         if nodes is not None and len(nodes) <= _FEW_NODES:
-            return self._fullest_on(nodes, demand, carried=carried)
+            return self._fullest_on(nodes, demand, label_in_use=label_in_use)
         best: Position | None = None
         found: Device | None = None
         for group, total, tree in self._trees.of(demand.model, among):
@@ -130,7 +132,9 @@ class BinpackIndex:
             else:
                 self._trees.remove(self._devices[device_id])
 
-    def _fullest_on(self, nodes: frozenset[str], demand: Demand, *, carried: bool) -> Device | None:
+    def _fullest_on(
+        self, nodes: frozenset[str], demand: Demand, *, label_in_use: bool
+    ) -> Device | None:
         """The same for a few nodes, by a search of all their devices."""
         best: Position | None = None
         found: Device | None = None
@@ -142,7 +146,9 @@ class BinpackIndex:
                     continue
                 if demand.model not in ("", device.model) or not has_room(device, demand):
                     continue
-                if takes_holders(device) and labels_admit(device, demand, carried=carried):
+                if takes_holders(device) and labels_admit(
+                    device, demand, label_in_use=label_in_use
+                ):
                     position = self._position(device)
                     if best is None or position < best:
                         best, found = position, device

@@ -34,7 +34,7 @@ def score_one(ledger: Ledger, demand: Demand, nodes: Sequence[str]) -> dict[str,
     first = FirstFit(ledger, demand)
     scores = first.keys
     first.search(ledger.index(BinpackNodes).refreshed(), nodes, demand.memory.bytes or 0)
-    if first.carried:
+    if first.label_in_use:
         return scores
     return scores | score_new(ledger, demand, [name for name in nodes if name not in scores])
 

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from kubeshare.core.constraints.carriers import is_carried
+from kubeshare.core.constraints.affinity_labels import is_label_in_use
 from kubeshare.core.constraints.checks import admitted
 from kubeshare.core.constraints.filter import Filter
 from kubeshare.core.constraints.named import named_devices
@@ -32,7 +32,7 @@ from kubeshare.core.policies import opening
 from kubeshare.core.policies.binpack.index import BinpackIndex, order
 from kubeshare.core.policies.binpack.node_scores import score_new, score_one
 from kubeshare.core.policies.binpack.reasons import candidates, explain
-from kubeshare.core.policies.scoring import Score, asked_of, ranked
+from kubeshare.core.policies.scoring import Score, allowed_nodes, ranked
 from kubeshare.core.policies.several_shares import policy as several_shares
 from kubeshare.core.policies.several_shares.search import Gpu, Preference, one_by_one
 
@@ -88,11 +88,6 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
     )
 
 
-def fits(ledger: Ledger, demand: Demand, node: str) -> bool:
-    """Whether a demand fits on a node now."""
-    return bool(score(ledger, demand, (node,)))
-
-
 def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Score]:
     """The scores of those of `nodes` where a demand fits; see :mod:`..scoring`."""
     demand = ledger.comparable(demand)
@@ -100,7 +95,7 @@ def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Sco
         return several_shares.score(ledger, demand, nodes, _RULES, score)
     if _infeasible(ledger, demand):
         return {}
-    asked = asked_of(demand, nodes)
+    asked = allowed_nodes(demand, nodes)
     if demand.count > 1:
         return ranked(_picks(ledger, demand), asked)
     if not demand.device_id:
@@ -129,13 +124,13 @@ def _choose(ledger: Ledger, index: BinpackIndex, demand: Demand) -> Pick | None:
     if named is not None:
         first = min(named, key=_fullest, default=None)
         return None if first is None else Pick(first.node, (first,))
-    carried = is_carried(ledger, demand)
+    label_in_use = is_label_in_use(ledger, demand)
     if not demand.device_id:
-        groups = admitted(demand, carried=carried)
-        best = index.fullest(demand, groups.unlabelled + groups.labelled, carried=carried)
+        groups = admitted(demand, label_in_use=label_in_use)
+        best = index.fullest(demand, groups.unlabelled + groups.labelled, label_in_use=label_in_use)
         if best is not None:
             return Pick(best.node, (best,))
-        if carried:
+        if label_in_use:
             return None
     free = index.free_gpu(demand)
     return None if free is None else Pick(free[0], (), (free[1],))

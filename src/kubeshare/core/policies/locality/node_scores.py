@@ -47,15 +47,15 @@ def score_one(ledger: Ledger, demand: Demand, nodes: Sequence[str]) -> dict[str,
     """The scores of the nodes where a demand for one GPU, not asked for by id, fits."""
     first = FirstFit(ledger, demand)
     scores = first.keys
-    if not first.carried:
+    if not first.label_in_use:
         least = 0 if demand.proportional else demand.request_micros
         first.search(ledger.index(UnlabelledDevices).refreshed(), nodes, least)
         nodes = [name for name in nodes if name not in scores]
     # No device has a label that none carries.
-    if first.carried or not demand.affinity:
+    if first.label_in_use or not demand.affinity:
         first.search(ledger.index(LabelledDevices).refreshed(), nodes, -MICROS)
         nodes = [name for name in nodes if name not in scores]
-    return scores if first.carried else scores | score_new(ledger, demand, nodes)
+    return scores if first.label_in_use else scores | score_new(ledger, demand, nodes)
 
 
 def score_new(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Score]:

@@ -21,7 +21,7 @@ from collections.abc import Collection, Iterable
 from functools import partial
 from typing import Final
 
-from kubeshare.core.constraints.carriers import is_carried
+from kubeshare.core.constraints.affinity_labels import is_label_in_use
 from kubeshare.core.constraints.checks import admitted
 from kubeshare.core.constraints.named import named_devices
 from kubeshare.core.decision import Decision, LazyReasons
@@ -34,7 +34,7 @@ from kubeshare.core.policies.locality import several_gpus
 from kubeshare.core.policies.locality.index import LocalityIndex
 from kubeshare.core.policies.locality.node_scores import score_new, score_one
 from kubeshare.core.policies.locality.reasons import explain
-from kubeshare.core.policies.scoring import Score, asked_of, ranked
+from kubeshare.core.policies.scoring import Score, allowed_nodes, ranked
 from kubeshare.core.policies.several_shares import policy as several_shares
 from kubeshare.core.policies.several_shares.search import Gpu, Preference, one_by_one
 
@@ -80,11 +80,6 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
     return Decision(outcome="pending", reasons=LazyReasons(reasons_for))
 
 
-def fits(ledger: Ledger, demand: Demand, node: str) -> bool:
-    """Whether a demand fits on a node now."""
-    return bool(score(ledger, demand, (node,)))
-
-
 def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Score]:
     """The scores of those of `nodes` where a demand fits; see :mod:`..scoring`."""
     demand = ledger.comparable(demand)
@@ -92,7 +87,7 @@ def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Sco
         return several_shares.score(ledger, demand, nodes, _RULES, score)
     if _infeasible(ledger, ledger.index(LocalityIndex), demand):
         return {}
-    asked = asked_of(demand, nodes)
+    asked = allowed_nodes(demand, nodes)
     if demand.count > 1:
         return ranked(several_gpus.picks(ledger, demand), asked)
     if not demand.device_id:
@@ -110,7 +105,7 @@ def _existing(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[Dev
     if demand.device_id:
         named = named_devices(ledger, demand)
         return min(named or (), key=several_gpus.order, default=None), named is None
-    allowed = admitted(demand, carried=is_carried(ledger, demand))
+    allowed = admitted(demand, label_in_use=is_label_in_use(ledger, demand))
     # Without a label, lines 21-22: first devices without an affinity label, including idle ones.
     # With one that no device has, lines 9-10: the idle devices.
     best = index.best_fit(demand, allowed.unlabelled)

@@ -100,19 +100,19 @@ class TopologyIndex:
             self._rebuild(after.name)
 
     def in_use(
-        self, demand: Demand, among: tuple[Group, ...], *, carried: bool
+        self, demand: Demand, among: tuple[Group, ...], *, label_in_use: bool
     ) -> Placement | None:
         """Fragment: the device in use with the least left that fits the demand.
 
         Args:
             demand: the demand.
             among: the groups of devices that it may use.
-            carried: whether a device has its affinity label.
+            label_in_use: whether a device has its affinity label.
         """
         nodes = demand.nodes
         if nodes is not None and len(nodes) <= rankings.FEW_NODES:
             states = [state for name in nodes if (state := self._state(name)) is not None]
-            device = closest_in_use(states, demand, carried=carried)
+            device = closest_in_use(states, demand, label_in_use=label_in_use)
         else:
             self._in_use.refresh(self._state)
             device = self._in_use.first(demand, among)

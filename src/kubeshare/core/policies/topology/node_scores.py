@@ -73,7 +73,7 @@ def score_short(ledger: Ledger, demand: Demand, nodes: Sequence[str]) -> dict[st
         nodes = [name for name in nodes if name not in scores]
     kind = ledger.index(TopologyIndex).kind(demand, whole)
     # A device with the demand's affinity label is occupied.
-    if kind is not None and not first.carried:
+    if kind is not None and not first.label_in_use:
         sets_of = ledger.index(IdleDevices).refreshed()
         for name in nodes:
             if name in sets_of:

@@ -32,14 +32,14 @@ from typing import Final
 
 import msgspec
 
-from kubeshare.core.constraints.carriers import is_carried
+from kubeshare.core.constraints.affinity_labels import is_label_in_use
 from kubeshare.core.constraints.checks import admitted
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import opening
-from kubeshare.core.policies.scoring import Score, asked_of
+from kubeshare.core.policies.scoring import Score, allowed_nodes
 from kubeshare.core.policies.several_shares import policy as several_shares
 from kubeshare.core.policies.topology.index import Placement, TopologyIndex
 from kubeshare.core.policies.topology.near import prefer_near
@@ -79,30 +79,27 @@ def decide(ledger: Ledger, demand: Demand) -> Decision:
     return Decision(outcome="pending", reasons=LazyReasons(reasons))
 
 
-def fits(ledger: Ledger, demand: Demand, node: str) -> bool:
-    """Whether a demand fits on a node now."""
-    return bool(score(ledger, demand, (node,)))
-
-
 def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Score]:
     """The scores of those of `nodes` where a demand fits; see :mod:`..scoring`."""
     demand = ledger.comparable(demand)
     if demand.shares:
         return several_shares.score(ledger, demand, nodes, _RULES, score)
-    return {} if _unsupported(demand) else score_short(ledger, demand, asked_of(demand, nodes))
+    return {} if _unsupported(demand) else score_short(ledger, demand, allowed_nodes(demand, nodes))
 
 
 def _choose(ledger: Ledger, index: TopologyIndex, demand: Demand) -> Placement | None:
     """Algorithm 1, among the devices that the demand's labels allow."""
     count = whole_gpus(demand)
-    carried = is_carried(ledger, demand)
-    groups = admitted(demand, carried=carried)
+    label_in_use = is_label_in_use(ledger, demand)
+    groups = admitted(demand, label_in_use=label_in_use)
     if not count:
-        in_use = index.in_use(demand, groups.unlabelled + groups.labelled, carried=carried)
+        in_use = index.in_use(
+            demand, groups.unlabelled + groups.labelled, label_in_use=label_in_use
+        )
         if in_use:
             return in_use
     # A device with the demand's affinity label is occupied.
-    return None if carried else index.idle(demand, count) or index.opening(demand, count)
+    return None if label_in_use else index.idle(demand, count) or index.opening(demand, count)
 
 
 def _devices(

@@ -164,13 +164,15 @@ class InUseRanking:
         return _number(device), self._orders[device.id], device.memory_left, device
 
 
-def closest_in_use(states: Iterable[NodeState], demand: Demand, *, carried: bool) -> Device | None:
+def closest_in_use(
+    states: Iterable[NodeState], demand: Demand, *, label_in_use: bool
+) -> Device | None:
     """What :meth:`InUseRanking.first` finds, by a search of a few nodes.
 
     Args:
         states: the nodes.
         demand: the demand, for a fraction of one GPU.
-        carried: whether a device has its affinity label.
+        label_in_use: whether a device has its affinity label.
     """
     best: tuple[object, ...] | None = None
     found: Device | None = None
@@ -179,7 +181,7 @@ def closest_in_use(states: Iterable[NodeState], demand: Demand, *, carried: bool
             device = state.devices[number]
             if demand.model not in ("", device.model) or not has_room(device, demand):
                 continue
-            if labels_admit(device, demand, carried=carried):
+            if labels_admit(device, demand, label_in_use=label_in_use):
                 position = (_number(device), state.free, state.key, number)
                 if best is None or position < best:
                     best, found = position, device

@@ -11,7 +11,7 @@ if TYPE_CHECKING:
     from kubeshare.core.ledger.ledger import Ledger
 
 
-class Carriers:
+class AffinityLabels:
     """An index of a ledger: affinity label → the number of devices with it, in any state."""
 
     def __init__(self, ledger: "Ledger") -> None:
@@ -38,6 +38,6 @@ class Carriers:
         """Ignore a change of a node; labels are counted on any node."""
 
 
-def is_carried(ledger: "Ledger", demand: "Demand") -> bool:
+def is_label_in_use(ledger: "Ledger", demand: "Demand") -> bool:
     """Whether a device has the demand's affinity label; False for a demand without one."""
-    return bool(demand.affinity) and demand.affinity in ledger.index(Carriers)
+    return bool(demand.affinity) and demand.affinity in ledger.index(AffinityLabels)
