@@ -73,6 +73,17 @@ def test_the_grant_says_what_the_holder_says(agent: Running, paths: NodePaths) -
     )
 
 
+def test_the_grant_has_the_limit_while_alone(
+    cluster: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    cluster.add_pod("a")
+    cluster.add_vgpu("red", cluster.holder("a") | {"limitAloneMicros": 900_000})
+    write_daemon_status(paths, CLAIM.uid, "ACTIVE")
+    prepare(agent)
+    (gpu,) = grant(paths)["gpus"]
+    assert (gpu["limitMicros"], gpu["limitAloneMicros"]) == (600_000, 900_000)
+
+
 @pytest.mark.usefixtures("ready")
 def test_every_container_gets_the_gpu_and_the_claims_own_device(
     agent: Running, paths: NodePaths

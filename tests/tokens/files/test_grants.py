@@ -58,6 +58,18 @@ def test_the_file_has_the_names_that_were_agreed(paths: Paths) -> None:
     }
 
 
+@pytest.mark.parametrize("alone", [0, 500_000, 1_000_000])
+def test_a_share_says_its_limit_while_alone_and_its_name(paths: Paths, alone: int) -> None:
+    (share,) = grant("a", 0.25, 0.5).gpus
+    share = msgspec.structs.replace(share, share="left", limit_alone_micros=alone)
+    written = msgspec.structs.replace(grant("a"), gpus=(share,))
+    write_grant(paths, written)
+
+    assert read_grant(paths.grant("a")) == written
+    (stored,) = msgspec.json.decode(paths.grant("a").read_bytes())["gpus"]
+    assert (stored["share"], stored.get("limitAloneMicros", 0)) == ("left", alone)
+
+
 @pytest.mark.parametrize(("version", "later"), [(GRANT_VERSION + 1, True), (0, False)])
 def test_a_refusal_shows_whether_the_version_came_later(
     paths: Paths, version: int, *, later: bool
@@ -101,6 +113,9 @@ WHOLE_GRANT = msgspec.to_builtins(grant("a", 0.25, 0.5))
         ("requestMicros", 600_000, "not in order"),
         ("requestMicros", -1, "not in order"),
         ("limitMicros", 1_000_001, "not in order"),
+        ("limitAloneMicros", 499_999, "neither 0 nor from the limit"),
+        ("limitAloneMicros", 1_000_001, "neither 0 nor from the limit"),
+        ("limitAloneMicros", -1, "neither 0 nor from the limit"),
         ("memoryBytes", 0, "not within"),
         ("memoryBytes", 17 * GI, "not within"),
         ("memoryTotalBytes", 2**63, "not within"),

@@ -206,7 +206,9 @@ class Preparer:
             memory_total_bytes=device.memory_bytes,
             request_micros=holder.request_micros,
             limit_micros=holder.limit_micros,
+            limit_alone_micros=holder.limit_alone_micros,
             memory_bytes=holder.memory_bytes,
+            share=holder.share,
             model=device.model,
         )
 

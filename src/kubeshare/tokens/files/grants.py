@@ -40,6 +40,9 @@ class GrantedShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
         request_micros: guaranteed share of its time, in millionths.
         limit_micros: largest share of its time, in millionths.
         memory_bytes: the most memory that the claim may hold.
+        limit_alone_micros: largest share of its time while no other grant is on that GPU, in
+            millionths; 0 is the limit.
+        share: name of the share in its demand, for people; "" is the only one.
         model: for people.
     """
 
@@ -48,6 +51,8 @@ class GrantedShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     request_micros: int
     limit_micros: int
     memory_bytes: int
+    limit_alone_micros: int = 0
+    share: str = ""
     model: str = ""
 
     def __post_init__(self) -> None:
@@ -57,6 +62,11 @@ class GrantedShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
             raise ValueError(
                 f"request {self.request_micros} and limit {self.limit_micros}: "
                 f"not in order within 0 and {MICROS}"
+            )
+        if self.limit_alone_micros and not self.limit_micros <= self.limit_alone_micros <= MICROS:
+            raise ValueError(
+                f"limitAlone {self.limit_alone_micros} is neither 0 nor from the limit "
+                f"{self.limit_micros} to {MICROS}"
             )
         if not 0 < self.memory_bytes <= self.memory_total_bytes < 2**63:
             raise ValueError(
