@@ -13,7 +13,7 @@ from expectations import (
     expect_running,
     expect_scheduled,
 )
-from fakes.cluster import World, scenario
+from fakes.cluster import FakeCluster, scenario
 
 
 def now() -> float:
@@ -21,17 +21,17 @@ def now() -> float:
 
 
 @scenario(n1=1)
-async def test_a_failure_describes_the_objects(world: World) -> None:
-    world.start("scheduler")
-    world.share("a", "0.7")
-    world.share("b", "0.6")
-    await expect_pending(world, "b", "compute 0.3 left")
+async def test_a_failure_describes_the_objects(cluster: FakeCluster) -> None:
+    cluster.start("scheduler")
+    cluster.share("a", "0.7")
+    cluster.share("b", "0.6")
+    await expect_pending(cluster, "b", "compute 0.3 left")
 
     with pytest.raises(AssertionError) as failed:
-        await expect_running(world, "b", seconds=5)
+        await expect_running(cluster, "b", seconds=5)
 
     report = str(failed.value)
-    (gpuid,) = world.vgpus()
+    (gpuid,) = cluster.vgpus()
     assert "expected ('b',) running: not so within 5 s" in report
     assert "SharePod b: no phase, no node; Scheduled False NoRoom" in report
     assert "event: NoRoom: " in report
@@ -39,45 +39,45 @@ async def test_a_failure_describes_the_objects(world: World) -> None:
 
 
 @scenario(n1=1)
-async def test_the_first_decision_counts(world: World) -> None:
-    world.native_pod("whole")
-    await expect_running(world, "whole")
-    world.start("scheduler")
-    world.share("a")
+async def test_the_first_decision_counts(cluster: FakeCluster) -> None:
+    cluster.native_pod("whole")
+    await expect_running(cluster, "whole")
+    cluster.start("scheduler")
+    cluster.share("a")
     started = now()
 
     with pytest.raises(AssertionError, match="a has no node"):
-        await expect_scheduled(world, "a")
+        await expect_scheduled(cluster, "a")
 
     assert now() - started < 5, "it waited for a second decision"
-    world.end("whole")
-    await expect_scheduled(world, "a", node="n1")
+    cluster.end("whole")
+    await expect_scheduled(cluster, "a", node="n1")
 
 
 @scenario(n1=1)
-async def test_a_pending_sharepod_may_get_another_reason_but_not_any(world: World) -> None:
-    world.start("scheduler")
-    world.share("a", "2")
-    await expect_pending(world, "a", reason="Invalid")
+async def test_a_pending_sharepod_may_get_another_reason_but_not_any(cluster: FakeCluster) -> None:
+    cluster.start("scheduler")
+    cluster.share("a", "2")
+    await expect_pending(cluster, "a", reason="Invalid")
 
     with pytest.raises(AssertionError, match="a pending NoRoom"):
-        await expect_pending(world, "a", reason="NoRoom", seconds=5)
+        await expect_pending(cluster, "a", reason="NoRoom", seconds=5)
     with pytest.raises(AssertionError, match="a is not pending for NoRoom"):
-        assert_pending(world, "a", "request")
+        assert_pending(cluster, "a", "request")
     with pytest.raises(AssertionError, match="'no such words' is not in the condition"):
-        assert_pending(world, "a", "no such words", reason="Invalid")
+        assert_pending(cluster, "a", "no such words", reason="Invalid")
 
 
 @scenario(n1=2)
-async def test_the_place_and_the_holders_have_to_be_the_named_ones(world: World) -> None:
-    world.start("scheduler")
-    world.share("a")
-    await expect_scheduled(world, "a")
+async def test_the_place_and_the_holders_have_to_be_the_named_ones(cluster: FakeCluster) -> None:
+    cluster.start("scheduler")
+    cluster.share("a")
+    await expect_scheduled(cluster, "a")
 
     for place in ({"node": "n2"}, {"gpuid": "another"}):
         with pytest.raises(AssertionError, match="not"):
-            assert_scheduled(world, "a", **place)
+            assert_scheduled(cluster, "a", **place)
     with pytest.raises(AssertionError, match="holders"):
-        await expect_holders(world, ["a"], ["b"], seconds=1)
+        await expect_holders(cluster, ["a"], ["b"], seconds=1)
     with pytest.raises(AssertionError, match="released"):
-        await expect_released(world, "a", seconds=1)
+        await expect_released(cluster, "a", seconds=1)

@@ -53,18 +53,18 @@ def run() -> list[Met]:
 
 
 async def _compare() -> list[Met]:
-    worlds = [_World(gpus) for gpus in SIZES]
-    for world in worlds:
-        world.build_once()
+    clusters = [_WatchedCluster(gpus) for gpus in SIZES]
+    for cluster in clusters:
+        cluster.build_once()
     gc.collect()
     gc.freeze()
     for _ in range(_ROUNDS):
-        for world in worlds:
-            world.round()
-    return [world.report() for world in worlds]
+        for cluster in clusters:
+            cluster.round()
+    return [cluster.report() for cluster in clusters]
 
 
-class _World:
+class _WatchedCluster:
     """The objects of a cluster, as watches have delivered them."""
 
     def __init__(self, gpus: int) -> None:

@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from expectations import expect_event
-from fakes.cluster import World, scenario
+from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.configuration import (
     Configuration,
     DynamicConfiguration,
@@ -87,11 +87,11 @@ def test_a_change_is_in_force_and_told_and_what_cannot_be_read_changes_nothing()
 
 
 @scenario(n1=1)
-async def test_an_event_says_what_is_wrong_with_a_configuration(world: World) -> None:
-    world.start()
-    world.configure(pool={"minimun": 1})
-    await expect_event(world, "kubeshare")
-    assert "pool.minimun: there is no such key" in world.events("kubeshare")[0]
+async def test_an_event_says_what_is_wrong_with_a_configuration(cluster: FakeCluster) -> None:
+    cluster.start()
+    cluster.configure(pool={"minimun": 1})
+    await expect_event(cluster, "kubeshare")
+    assert "pool.minimun: there is no such key" in cluster.events("kubeshare")[0]
 
 
 def write(server: FakeApiServer, name: str, text: str) -> None:

@@ -12,7 +12,7 @@ from expectations import (
     expect_pending,
     expect_running,
 )
-from fakes.cluster import World, run_scenario
+from fakes.cluster import FakeCluster, run_scenario
 from kubeshare.cli.explain import command
 from kubeshare.cli.explain.cluster_reader import NotInstalledError
 from kubeshare.cli.explain.command import Finding, NothingToExplainError, find_out
@@ -28,29 +28,29 @@ LOCALITY = policy("locality")
 V100 = FreeGpu("V100", 1 << 34)
 
 
-async def explained(world: World, name: str) -> Finding:
-    async with world.server.client() as client:
+async def explained(cluster: FakeCluster, name: str) -> Finding:
+    async with cluster.server.client() as client:
         return await find_out(client, LOCALITY, name, "default")
 
 
 def test_one_that_waits_is_told_why_and_whose_leaving_would_help() -> None:
-    async def scenario(world: World) -> None:
-        world.start("scheduler")
-        world.share("a", "0.7")
-        await expect_decided(world, "a")
-        world.share("b", "0.6")
-        await expect_event(world, "b")
-        gpuid = assert_scheduled(world, "a").gpuid
-        before = world.server.requests[:]
-        finding = await explained(world, "b")
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.start("scheduler")
+        cluster.share("a", "0.7")
+        await expect_decided(cluster, "a")
+        cluster.share("b", "0.6")
+        await expect_event(cluster, "b")
+        gpuid = assert_scheduled(cluster, "a").gpuid
+        before = cluster.server.requests[:]
+        finding = await explained(cluster, "b")
         assert finding.held == ()
         assert finding.decision.outcome == "pending"
         assert finding.decision.reasons[f"n1/{gpuid}"] == "compute 0.3 left, 0.6 asked"
         assert finding.change is not None
         assert finding.change.words == (f"a leaves n1/{gpuid}",)
         # The same words as in the event.
-        assert str(finding.change) in world.events("b")[0]
-        made = world.server.requests[len(before) :]
+        assert str(finding.change) in cluster.events("b")[0]
+        made = cluster.server.requests[len(before) :]
         assert {each.verb for each in made} <= {"get", "list", "watch"}
         text = command._as_text(finding)
         assert text.splitlines()[0] == "default/b: pending"
@@ -60,15 +60,15 @@ def test_one_that_waits_is_told_why_and_whose_leaving_would_help() -> None:
 
 
 def test_one_that_is_placed_is_told_where_and_why_not_elsewhere() -> None:
-    async def scenario(world: World) -> None:
-        world.start("scheduler")
-        world.share("a", "0.7")
-        await expect_decided(world, "a")
-        world.share("b", "0.6", affinity="red")
-        await expect_decided(world, "b")
-        mine, other = assert_scheduled(world, "b").gpuid, assert_scheduled(world, "a").gpuid
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.start("scheduler")
+        cluster.share("a", "0.7")
+        await expect_decided(cluster, "a")
+        cluster.share("b", "0.6", affinity="red")
+        await expect_decided(cluster, "b")
+        mine, other = assert_scheduled(cluster, "b").gpuid, assert_scheduled(cluster, "a").gpuid
         for name in ("b", "sharepod/b", "shp/b", "pod/b"):
-            finding = await explained(world, name)
+            finding = await explained(cluster, name)
             assert finding.held == (f"n1/{mine}",)
             assert finding.decision.devices == (mine,)
             occupied = "occupied, and affinity red asks for an idle or a new vGPU"
@@ -97,27 +97,27 @@ def test_a_new_vgpu_is_explained_by_who_chooses_its_gpu() -> None:
 
 
 def test_a_plain_pod_is_explained_by_what_it_says_itself() -> None:
-    async def scenario(world: World) -> None:
-        world.start()
-        world.plain("a", "0.7")
-        await expect_running(world, "a")
-        world.plain("b", "0.6")
-        await expect_pending(world, "b")
-        (gpuid,) = world.vgpus()
-        assert (await explained(world, "a")).held == (f"n1/{gpuid}",)
-        waits = await explained(world, "pod/b")
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.start()
+        cluster.plain("a", "0.7")
+        await expect_running(cluster, "a")
+        cluster.plain("b", "0.6")
+        await expect_pending(cluster, "b")
+        (gpuid,) = cluster.vgpus()
+        assert (await explained(cluster, "a")).held == (f"n1/{gpuid}",)
+        waits = await explained(cluster, "pod/b")
         assert waits.decision.reasons[f"n1/{gpuid}"] == "compute 0.3 left, 0.6 asked"
 
     run_scenario(scenario, n1=1)
 
 
 def test_a_quota_of_the_namespace_is_told() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(cluster: FakeCluster) -> None:
         hard = {"requests.kubeshare.nthu/gpu": "500m"}
         metadata = {"name": "gpus", "namespace": "default"}
-        world.server.seed(RESOURCE_QUOTAS, {"metadata": metadata, "spec": {"hard": hard}})
-        world.share("a", "0.6")
-        finding = await explained(world, "a")
+        cluster.server.seed(RESOURCE_QUOTAS, {"metadata": metadata, "spec": {"hard": hard}})
+        cluster.share("a", "0.6")
+        finding = await explained(cluster, "a")
         words = "ResourceQuota gpus allows 0.5 GPUs: 0 held, 0.6 asked"
         assert dict(finding.decision.reasons) == {"quota": words}
 
@@ -125,9 +125,9 @@ def test_a_quota_of_the_namespace_is_told() -> None:
 
 
 def test_a_value_that_nobody_can_have_is_told_by_its_field() -> None:
-    async def scenario(world: World) -> None:
-        world.share("a", "0.7", limit="0.5")
-        finding = await explained(world, "a")
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.share("a", "0.7", limit="0.5")
+        finding = await explained(cluster, "a")
         assert (finding.decision.outcome, finding.decision.field) == (
             "rejected",
             "spec.gpu.request",
@@ -148,20 +148,20 @@ def test_a_value_that_nobody_can_have_is_told_by_its_field() -> None:
     ],
 )
 def test_what_cannot_be_explained_is_said(name: str, words: str) -> None:
-    async def scenario(world: World) -> None:
-        world.native_pod("whole")
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.native_pod("whole")
         with pytest.raises(NothingToExplainError, match=words):
-            await explained(world, name)
+            await explained(cluster, name)
 
     run_scenario(scenario, n1=1)
 
 
 def test_a_cluster_without_kubeshare_is_said_so() -> None:
-    async def scenario(world: World) -> None:
-        world.share("a")
-        world.server.inject(Fault.answer(404), verb="list", resource="vgpus")
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.share("a")
+        cluster.server.inject(Fault.answer(404), verb="list", resource="vgpus")
         with pytest.raises(NotInstalledError, match="`kubeshare install` puts it there"):
-            await explained(world, "a")
+            await explained(cluster, "a")
 
     run_scenario(scenario, n1=1)
 
@@ -187,17 +187,17 @@ def of_gang(needed: int, priority: int = 0) -> dict[str, str]:
 
 
 def test_of_a_gang_it_is_told_for_whom_there_is_no_room_and_whose_leaving_helps() -> None:
-    async def scenario(world: World) -> None:
-        world.start()
-        await world.run("x", "0.5")
-        world.share("a", "1", labels=of_gang(2))
-        waits = await explained(world, "a")
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.start()
+        await cluster.run("x", "0.5")
+        cluster.share("a", "1", labels=of_gang(2))
+        waits = await explained(cluster, "a")
         words = "1 of the 2 members that it needs are there"
         assert dict(waits.decision.reasons) == {"gang g": words}
-        world.plain("b", "1", labels=of_gang(2))
-        await expect_condition(world, "a", "Scheduled", message="room for 1")
-        waits = await explained(world, "b")
-        (gpuid,) = world.vgpus()
+        cluster.plain("b", "1", labels=of_gang(2))
+        await expect_condition(cluster, "a", "Scheduled", message="room for 1")
+        waits = await explained(cluster, "b")
+        (gpuid,) = cluster.vgpus()
         assert waits.decision.outcome == "pending"
         assert waits.decision.reasons["gang g"] == "room for 1 of the 2 members that it needs"
         assert waits.decision.reasons[f"n1/{gpuid}"] == "compute 0.5 left, 1 asked"
@@ -210,9 +210,9 @@ def test_of_a_gang_it_is_told_for_whom_there_is_no_room_and_whose_leaving_helps(
         }
         assert (printed["gang"]["there"], printed["gang"]["placed"]) == (2, 0)
         assert printed["gang"]["timeoutSeconds"] == 300
-        world.delete("x")
-        await expect_running(world, "a", "b")
-        placed = await explained(world, "a")
+        cluster.delete("x")
+        await expect_running(cluster, "a", "b")
+        placed = await explained(cluster, "a")
         assert placed.held
         assert "gang g: needs 2 members, 2 are there, 2 are placed" in command._as_text(placed)
 
@@ -220,10 +220,10 @@ def test_of_a_gang_it_is_told_for_whom_there_is_no_room_and_whose_leaving_helps(
 
 
 def test_a_gang_that_fits_is_told_where_each_would_go() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(cluster: FakeCluster) -> None:
         for name in "ab":
-            world.share(name, "1", labels=of_gang(2))
-        found = await explained(world, "b")
+            cluster.share(name, "1", labels=of_gang(2))
+        found = await explained(cluster, "b")
         assert found.decision.outcome == "bound"
         assert found.gang is not None
         assert all(where.startswith("would go to n1/") for where in found.gang.members.values())
@@ -233,10 +233,10 @@ def test_a_gang_that_fits_is_told_where_each_would_go() -> None:
 
 
 def test_a_member_that_does_not_agree_with_its_gang_is_told_so() -> None:
-    async def scenario(world: World) -> None:
-        world.share("a", "0.1", labels=of_gang(2))
-        world.share("b", "0.1", labels=of_gang(3))
-        found = await explained(world, "b")
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.share("a", "0.1", labels=of_gang(2))
+        cluster.share("b", "0.1", labels=of_gang(3))
+        found = await explained(cluster, "b")
         assert found.decision.field == "sharedgpu/min_available"
         assert "SharePod default/a" in str(dict(found.decision.reasons))
 
@@ -255,14 +255,14 @@ def test_a_member_that_does_not_agree_with_its_gang_is_told_so() -> None:
 def test_it_is_told_who_would_be_preempted_or_why_nobody_is(
     on: bool, preemptible: bool, request_: str, words: str
 ) -> None:
-    async def scenario(world: World) -> None:
-        world.configure(preemption=on)
-        world.start()
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.configure(preemption=on)
+        cluster.start()
         annotations = {"kubeshare.nthu/preemptible": "true"} if preemptible else {}
-        await world.run("low", "0.6", annotations=annotations)
-        await world.kill("scheduler")
-        world.share("high", request_, labels={"sharedgpu/priority": "5"})
-        found = await explained(world, "high")
+        await cluster.run("low", "0.6", annotations=annotations)
+        await cluster.kill("scheduler")
+        cluster.share("high", request_, labels={"sharedgpu/priority": "5"})
+        found = await explained(cluster, "high")
         assert words in found.preemption
         assert words in command._as_text(found)
 
@@ -270,24 +270,24 @@ def test_it_is_told_who_would_be_preempted_or_why_nobody_is(
 
 
 def test_that_all_who_may_be_preempted_would_not_do_is_told() -> None:
-    async def scenario(world: World) -> None:
-        world.configure(preemption=True)
-        world.start()
-        await world.run("low", "0.3", annotations={"kubeshare.nthu/preemptible": "true"})
-        await world.run("stays", "0.3")
-        await world.kill("scheduler")
-        world.share("high", "1", labels={"sharedgpu/priority": "5"})
-        found = await explained(world, "high")
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.configure(preemption=True)
+        cluster.start()
+        await cluster.run("low", "0.3", annotations={"kubeshare.nthu/preemptible": "true"})
+        await cluster.run("stays", "0.3")
+        await cluster.kill("scheduler")
+        cluster.share("high", "1", labels={"sharedgpu/priority": "5"})
+        found = await explained(cluster, "high")
         assert "there would be no room if all left that may be preempted" in found.preemption
 
     run_scenario(scenario, n1=1)
 
 
 def test_what_is_set_aside_for_it_is_told() -> None:
-    async def scenario(world: World) -> None:
+    async def scenario(cluster: FakeCluster) -> None:
         entry = {"node": "n1", "until": "9999-01-01T00:00:00Z", "message": "no cpu"}
-        world.share("a", "0.3", setAside=[entry])
-        found = await explained(world, "a")
+        cluster.share("a", "0.3", setAside=[entry])
+        found = await explained(cluster, "a")
         assert found.decision.reasons["n1"] == "set aside until 9999-01-01T00:00:00Z: no cpu"
 
     run_scenario(scenario, n1=1)

@@ -1,7 +1,7 @@
 """The roles of scheduler and device manager: all that they need, and nothing that they never ask.
 
-Every world of ``fakes.cluster`` refuses what ``deploy/rbac`` does not allow, so any test
-there fails where a rule is missing. Here all lives are told, some of them with troubles
+``FakeCluster`` refuses what ``deploy/rbac`` does not allow, so any test
+there fails where a rule is missing. Here all lives are played, some of them with troubles
 that make a program look again, and what was never asked for is named.
 ``tests/e2e`` has the proof for all programs with the audit of a real API server.
 """
@@ -14,7 +14,7 @@ import pytest
 import yaml
 
 from expectations import expect_event, expect_running
-from fakes.cluster import World
+from fakes.cluster import FakeCluster
 from kubeshare.api.types.constants import LABEL_POOL, NAMESPACE
 from kubeshare.device_manager.sharepod.pods import manifest
 from kubeshare.install import manifests
@@ -39,60 +39,60 @@ CHECKED_OTHERWISE = {
 a DRA driver use the second, for which the audit of ``tests/e2e`` has the proof."""
 
 ADVICE = (
-    "no life asks for it: take it out of deploy/rbac, or tell a life in which the program "
-    "needs it, in tests/robustness/fault_matrix/lives.py or in TOLD of this file"
+    "no life asks for it: take it out of deploy/rbac, or add a life in which the program "
+    "needs it, in tests/robustness/fault_matrix/lives.py or in ALL_LIVES of this file"
 )
 
 
-async def _told_again(world: World) -> None:
+async def _pending_again(cluster: FakeCluster) -> None:
     """A SharePod is pending for a reason that it had before."""
-    world.share("a", "0.7")
-    await expect_running(world, "a")
-    world.share("b", "0.7")
-    await expect_event(world, "b")
-    world.share("c", "0.1")
-    await world.until(lambda: world.running("c") and len(world.events("b")) > 1)
-    world.delete("c")
-    await world.until(lambda: any(_counted(each, "b") for each in world.server.all(EVENTS)))
+    cluster.share("a", "0.7")
+    await expect_running(cluster, "a")
+    cluster.share("b", "0.7")
+    await expect_event(cluster, "b")
+    cluster.share("c", "0.1")
+    await cluster.until(lambda: cluster.running("c") and len(cluster.events("b")) > 1)
+    cluster.delete("c")
+    await cluster.until(lambda: any(_counted(each, "b") for each in cluster.server.all(EVENTS)))
 
 
-async def _labelled_wrongly_again(world: World) -> None:
+async def _labelled_wrongly_again(cluster: FakeCluster) -> None:
     """The label of a node names an unknown pool policy, twice."""
     for labels in ({LABEL_POOL: "none"}, {}, {LABEL_POOL: "none"}):
-        world.server.change(NODES, "n1", "", partial(_relabel, labels))
-        await world.quiet(1)
-    await world.until(lambda: any(_counted(each, "n1") for each in world.server.all(EVENTS)))
+        cluster.server.change(NODES, "n1", "", partial(_relabel, labels))
+        await cluster.quiet(1)
+    await cluster.until(lambda: any(_counted(each, "n1") for each in cluster.server.all(EVENTS)))
 
 
 def _relabel(labels: dict[str, str], node: Raw) -> None:
     node["metadata"]["labels"] = labels
 
 
-async def _with_a_volume(world: World) -> None:
+async def _with_a_volume(cluster: FakeCluster) -> None:
     """A plain pod is scheduled to the node of its volume."""
-    world.storage.bound("data", "n1")
+    cluster.storage.bound("data", "n1")
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-    pod = world.plain("a", spec={"volumes": [claim]})
+    pod = cluster.plain("a", spec={"volumes": [claim]})
     assert pod["spec"]["volumes"] == [claim]
-    await expect_running(world, "a")
+    await expect_running(cluster, "a")
 
 
-async def _with_a_claim(world: World) -> None:
+async def _with_a_claim(cluster: FakeCluster) -> None:
     """A plain pod is scheduled to a node with a free volume for its claim."""
-    world.storage.kind("disk", waits=True)
-    world.storage.claim("data", "disk")
-    world.storage.free("free", "n1", "disk")
+    cluster.storage.kind("disk", waits=True)
+    cluster.storage.claim("data", "disk")
+    cluster.storage.free("free", "n1", "disk")
     claim = {"name": "data", "persistentVolumeClaim": {"claimName": "data"}}
-    world.plain("a", spec={"volumes": [claim]})
-    await expect_running(world, "a")
+    cluster.plain("a", spec={"volumes": [claim]})
+    await expect_running(cluster, "a")
 
 
 def _counted(event: Raw, name: str) -> bool:
     return event["regarding"]["name"] == name and "series" in event
 
 
-TOLD = LIVES | {
-    "told again": Life(_told_again, {"n1": 1}),
+ALL_LIVES = LIVES | {
+    "pending again": Life(_pending_again, {"n1": 1}),
     "labelled wrongly again": Life(_labelled_wrongly_again, {"n1": 1}),
     "with a volume": Life(_with_a_volume, {"n1": 1}),
     "with a claim": Life(_with_a_claim, {"n1": 1}),
@@ -100,30 +100,30 @@ TOLD = LIVES | {
 """The lives of the fault matrix, and those for rights only."""
 
 
-async def _told(world: World, life: Life) -> None:
-    outcome = await run_life(world, life)
+async def _run(cluster: FakeCluster, life: Life) -> None:
+    outcome = await run_life(cluster, life)
     assert not outcome.stuck, outcome.stuck
-    assert not world.invariants.violations
+    assert not cluster.invariants.violations
 
 
-def _play(life: str, trouble: str = "", write: int = 0) -> World:
-    world = World(**TOLD[life].gpus)
-    world.elect = True
+def _play(life: str, trouble: str = "", write: int = 0) -> FakeCluster:
+    cluster = FakeCluster(**ALL_LIVES[life].gpus)
+    cluster.elect = True
     if trouble:
-        world.server.inject_at_write(write, lambda: TROUBLES[trouble].strike(world))
-    run_virtual(_told(world, TOLD[life]))
-    return world
+        cluster.server.inject_at_write(write, lambda: TROUBLES[trouble].strike(cluster))
+    run_virtual(_run(cluster, ALL_LIVES[life]))
+    return cluster
 
 
 @pytest.fixture(scope="module")
 def unused() -> dict[str, set[Permission]]:
     """Program -> the rights that it never used."""
-    worlds = [_play(life) for life in TOLD]
+    clusters = [_play(life) for life in ALL_LIVES]
     for life, trouble in RARE:
-        worlds += [_play(*point[:3]) for point in points(life, [trouble])]
+        clusters += [_play(*point[:3]) for point in points(life, [trouble])]
     return {
-        program: set.intersection(*(world.rights[program].unused for world in worlds))
-        for program in worlds[0].rights
+        program: set.intersection(*(cluster.rights[program].unused for cluster in clusters))
+        for program in clusters[0].rights
     }
 
 

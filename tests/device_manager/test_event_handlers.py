@@ -3,7 +3,7 @@
 import pytest
 
 from expectations import expect_on_node, expect_pod, expect_ready, expect_released
-from fakes.cluster import World, scenario
+from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.core_v1 import Pod, PodStatus
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SHAREPODS, SharePod
@@ -26,18 +26,18 @@ SHARED = 8
 
 @scenario(n1=1)
 async def test_what_starts_on_a_gpu_wakes_none_of_those_that_share_it_already(
-    world: World,
+    cluster: FakeCluster,
 ) -> None:
-    world.start()
-    await world.run("first", "0.1")
-    await world.quiet()
-    before = {name: world.reconciles(name) for name in world.programs}
+    cluster.start()
+    await cluster.run("first", "0.1")
+    await cluster.quiet()
+    before = {name: cluster.reconciles(name) for name in cluster.programs}
     names = [f"next-{number}" for number in range(SHARED)]
     for name in names:
-        await world.run(name, "0.1")
-    await expect_ready(world, *names)
-    await world.quiet()
-    counts = {name: world.reconciles(name) - before[name] for name in world.programs}
+        await cluster.run(name, "0.1")
+    await expect_ready(cluster, *names)
+    await cluster.quiet()
+    counts = {name: cluster.reconciles(name) - before[name] for name in cluster.programs}
     assert counts["scheduler"]["scheduler"] <= 2 * SHARED
     # Decided, bound, running: its own status writes do not enqueue it.
     assert counts["devices"]["sharepods"] <= 3 * SHARED
@@ -47,14 +47,16 @@ async def test_what_starts_on_a_gpu_wakes_none_of_those_that_share_it_already(
 
 
 @scenario(n1=1)
-async def test_those_that_wait_for_a_new_vgpu_are_woken_when_it_is_there(world: World) -> None:
-    world.start()
+async def test_those_that_wait_for_a_new_vgpu_are_woken_when_it_is_there(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start()
     names = [f"share-{number}" for number in range(SHARED)]
     for name in names:
-        world.share(name, "0.1")
-    await expect_ready(world, *names)
-    await world.quiet()
-    counts = world.reconciles("devices")
+        cluster.share(name, "0.1")
+    await expect_ready(cluster, *names)
+    await cluster.quiet()
+    counts = cluster.reconciles("devices")
     # Decided, the GPU is there, bound, running.
     assert counts["sharepods"] <= 5 * SHARED
     assert counts["vgpus"] <= 3 * SHARED
@@ -73,16 +75,16 @@ def test_where_a_pod_is_meant_to_be_bound_is_news_only_if_there_was_no_room(
 
 
 @scenario(n1=1)
-async def test_a_watch_that_is_behind_another_costs_no_read(world: World) -> None:
-    world.start("devices")
-    await world.quiet(1)
+async def test_a_watch_that_is_behind_another_costs_no_read(cluster: FakeCluster) -> None:
+    cluster.start("devices")
+    await cluster.quiet(1)
     spec = {"nodeName": "n1"}
-    world.share("early", "0.3", id="vgpu-late", attempt=1, spec=spec)
-    await world.quiet(WATCH_LAG_SECONDS / 2)
-    asked = [(each.verb, each.resource) for each in world.server.requests]
+    cluster.share("early", "0.3", id="vgpu-late", attempt=1, spec=spec)
+    await cluster.quiet(WATCH_LAG_SECONDS / 2)
+    asked = [(each.verb, each.resource) for each in cluster.server.requests]
     assert ("get", "vgpus") not in asked
     # The vGPU is not in the cache: so it is read, and the SharePod rescheduled.
-    await expect_on_node(world, "early", "")
+    await expect_on_node(cluster, "early", "")
 
 
 def test_the_more_are_on_their_way_the_later_that_is_told() -> None:
@@ -104,11 +106,11 @@ def test_the_more_are_on_their_way_the_later_that_is_told() -> None:
 
 
 @scenario(n1=2)
-async def test_all_parts_of_a_pod_that_was_never_bound_are_given_back(world: World) -> None:
-    world.start()
-    world.actors.binds = False
-    world.share("a", "0.6", count=2)
-    await expect_pod(world, "a")
-    await world.kill("scheduler")
-    world.server.remove(SHAREPODS, "a", "default")
-    await expect_released(world)
+async def test_all_parts_of_a_pod_that_was_never_bound_are_given_back(cluster: FakeCluster) -> None:
+    cluster.start()
+    cluster.actors.binds = False
+    cluster.share("a", "0.6", count=2)
+    await expect_pod(cluster, "a")
+    await cluster.kill("scheduler")
+    cluster.server.remove(SHAREPODS, "a", "default")
+    await expect_released(cluster)

@@ -1,6 +1,6 @@
 """The page about conditions knows every reason.
 
-That programs use no other is seen to by the types, and by the world in which they are tested.
+That programs use no other is seen to by the types, and by the cluster in which they are tested.
 """
 
 import re

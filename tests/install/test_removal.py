@@ -9,7 +9,7 @@ from expectations import (
     expect_running,
     expect_vgpus,
 )
-from fakes.cluster import World, scenario
+from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE, PLACEHOLDER_GUARD
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.install import manifests
@@ -27,159 +27,161 @@ from kubeshare.simulator.control import Fault, ObjectPath, run_virtual
 PROGRAMS = {"kubeshare-scheduler": "scheduler", "kubeshare-device-manager": "devices"}
 
 
-def install(world: World) -> list[manifests.Manifest]:
+def install(cluster: FakeCluster) -> list[manifests.Manifest]:
     """Installs the manifests; the programs stop with their workloads."""
     loaded = manifests.load(manifests.Options())
     for manifest in loaded:
-        world.server.seed(manifests.resource_of(manifest), manifest)
-    world.server.storage.after_change.append(lambda place, new: changed(world, place, new))
+        cluster.server.seed(manifests.resource_of(manifest), manifest)
+    cluster.server.storage.after_change.append(lambda place, new: changed(cluster, place, new))
     return loaded
 
 
-def changed(world: World, place: ObjectPath, new: Raw | None) -> None:
+def changed(cluster: FakeCluster, place: ObjectPath, new: Raw | None) -> None:
     """Does what Kubernetes does after the deletion of an object."""
     if new is not None:
         return
     if place.plural == "deployments":
-        world.beside(world.kill(PROGRAMS[place.name]))
+        cluster.beside(cluster.kill(PROGRAMS[place.name]))
     if place == ObjectPath("apps", "daemonsets", NAMESPACE, "kubeshare-node-agent"):
-        world.beside(world.kill(*(f"agent/{node}" for node in world.machines)))
+        cluster.beside(cluster.kill(*(f"agent/{node}" for node in cluster.machines)))
     if place.plural == "customresourcedefinitions":
         for resource in (SHAREPODS, VGPUS):
             if place.name.startswith(resource.plural):
-                for obj in world.server.all(resource):
+                for obj in cluster.server.all(resource):
                     metadata = obj["metadata"]
-                    world.server.remove(resource, metadata["name"], metadata.get("namespace", ""))
+                    cluster.server.remove(resource, metadata["name"], metadata.get("namespace", ""))
 
 
 async def uninstall(
-    world: World,
+    cluster: FakeCluster,
     loaded: list[manifests.Manifest],
     wait: float = 0,
     said: list[str] | None = None,
 ) -> list[str]:
     say = (lambda _: None) if said is None else said.append
-    async with world.server.client("administrator") as client:
+    async with cluster.server.client("administrator") as client:
         return await removal.uninstall(client, loaded, wait=wait, deadline=60, say=say)
 
 
 async def uninstall_at_last(
-    world: World, loaded: list[manifests.Manifest], wait: float = 0
+    cluster: FakeCluster, loaded: list[manifests.Manifest], wait: float = 0
 ) -> list[str]:
     """Repeats an interrupted uninstall."""
     try:
-        return await uninstall(world, loaded, wait)
+        return await uninstall(cluster, loaded, wait)
     except ApiError:
-        return await uninstall(world, loaded, wait)
+        return await uninstall(cluster, loaded, wait)
 
 
-def nothing_is_left(world: World) -> bool:
-    kinds = world.server.all(CUSTOM_RESOURCE_DEFINITIONS)
-    return not (kinds or world.vgpus() or world.placeholders() or world.server.all(DAEMON_SETS))
+def nothing_is_left(cluster: FakeCluster) -> bool:
+    kinds = cluster.server.all(CUSTOM_RESOURCE_DEFINITIONS)
+    return not (
+        kinds or cluster.vgpus() or cluster.placeholders() or cluster.server.all(DAEMON_SETS)
+    )
 
 
-def guarded(world: World, placeholder: str) -> bool:
+def guarded(cluster: FakeCluster, placeholder: str) -> bool:
     """Whether the policy protects this placeholder."""
-    policy = world.server.stored(VALIDATING_ADMISSION_POLICIES, PLACEHOLDER_GUARD)
-    pod = world.pod(placeholder, NAMESPACE)
+    policy = cluster.server.stored(VALIDATING_ADMISSION_POLICIES, PLACEHOLDER_GUARD)
+    pod = cluster.pod(placeholder, NAMESPACE)
     assert pod is not None
     given_back = pod["metadata"].get("annotations", {}).get(ANNOTATION_GIVEN_BACK)
     return policy is not None and given_back is None
 
 
-def pods(world: World) -> list[Raw]:
-    return world.server.all(PODS, "default")
+def pods(cluster: FakeCluster) -> list[Raw]:
+    return cluster.server.all(PODS, "default")
 
 
 @scenario(n1=1, agents=True)
-async def test_pods_run_on_and_keep_their_gpu_until_they_end(world: World) -> None:
-    loaded = install(world)
-    world.start()
-    await world.run("a")
+async def test_pods_run_on_and_keep_their_gpu_until_they_end(cluster: FakeCluster) -> None:
+    loaded = install(cluster)
+    cluster.start()
+    await cluster.run("a")
 
-    assert await uninstall(world, loaded, wait=20) == ["default/a on n1"]
-    await world.quiet(300)
-    assert world.machines["n1"].containers
-    assert world.running("a")
-    assert world.shares_gpu("a")
-    (placeholder,) = world.placeholders()
-    assert not world.server.all(SHAREPODS)
-    assert guarded(world, placeholder)
+    assert await uninstall(cluster, loaded, wait=20) == ["default/a on n1"]
+    await cluster.quiet(300)
+    assert cluster.machines["n1"].containers
+    assert cluster.running("a")
+    assert cluster.shares_gpu("a")
+    (placeholder,) = cluster.placeholders()
+    assert not cluster.server.all(SHAREPODS)
+    assert guarded(cluster, placeholder)
 
-    (pod,) = pods(world)
-    world.actors.delete(pod)
-    assert await uninstall(world, loaded, wait=60) == []
-    assert nothing_is_left(world)
+    (pod,) = pods(cluster)
+    cluster.actors.delete(pod)
+    assert await uninstall(cluster, loaded, wait=60) == []
+    assert nothing_is_left(cluster)
 
 
 @pytest.mark.slow
 @scenario(n1=2, agents=True)
-async def test_it_is_taken_off_while_sharepods_come(world: World) -> None:
-    loaded = install(world)
-    world.start()
-    await world.run("a", "0.7")
-    world.share("b", "0.7")
-    await expect_vgpus(world, 1 + 1)
-    world.share("c", "0.3")
+async def test_it_is_taken_off_while_sharepods_come(cluster: FakeCluster) -> None:
+    loaded = install(cluster)
+    cluster.start()
+    await cluster.run("a", "0.7")
+    cluster.share("b", "0.7")
+    await expect_vgpus(cluster, 1 + 1)
+    cluster.share("c", "0.3")
 
-    running = await uninstall(world, loaded)
+    running = await uninstall(cluster, loaded)
 
     assert "default/a on n1" in running
-    assert world.running("a")
-    assert not world.server.all(SHAREPODS)
-    for pod in pods(world):
+    assert cluster.running("a")
+    assert not cluster.server.all(SHAREPODS)
+    for pod in pods(cluster):
         assert not pod["metadata"]["ownerReferences"]
-        world.actors.delete(pod)
-    assert await uninstall(world, loaded, wait=60) == []
-    assert nothing_is_left(world)
+        cluster.actors.delete(pod)
+    assert await uninstall(cluster, loaded, wait=60) == []
+    assert nothing_is_left(cluster)
 
 
 @scenario(n1=1)
-async def test_a_cluster_without_kubeshare_stays_as_it_is(world: World) -> None:
+async def test_a_cluster_without_kubeshare_stays_as_it_is(cluster: FakeCluster) -> None:
     loaded = manifests.load(manifests.Options())
-    world.native_pod("native")
-    assert await uninstall(world, loaded) == []
-    assert world.pod("native")
+    cluster.native_pod("native")
+    assert await uninstall(cluster, loaded) == []
+    assert cluster.pod("native")
 
 
 @pytest.mark.slow
 @scenario(n1=1, agents=True)
-async def test_what_does_not_go_is_named(world: World) -> None:
-    loaded = install(world)
-    world.reserve("n1", "kept")
+async def test_what_does_not_go_is_named(cluster: FakeCluster) -> None:
+    loaded = install(cluster)
+    cluster.reserve("n1", "kept")
     metadata = {"name": "kubeshare-vgpu-kept", "namespace": NAMESPACE, "finalizers": ["a/b"]}
     pod = {"metadata": metadata, "spec": {"containers": []}, "status": {"phase": "Pending"}}
-    world.server.seed(PODS, pod)
+    cluster.server.seed(PODS, pod)
     with pytest.raises(removal.RemovalError, match="vGPUs kept"):
-        await uninstall(world, loaded)
+        await uninstall(cluster, loaded)
 
 
 def cut_off(fault: Fault, write: int) -> bool:
     """Uninstalls with a fault at one write, and again; returns whether there is that write."""
 
-    async def told(world: World) -> None:
-        loaded = install(world)
-        world.start()
-        await world.run("a")
-        world.share("b", "0.9")
-        await expect_decided(world, "b")
-        before = world.server.writes
-        world.server.inject_at_write(before + write, fault)
-        assert await uninstall_at_last(world, loaded) == ["default/a on n1"]
-        assert world.machines["n1"].containers
-        await world.quiet(60)
-        assert world.running("a")
-        assert not world.server.all(SHAREPODS)
-        (pod,) = pods(world)
-        world.actors.delete(pod)
-        assert await uninstall_at_last(world, loaded, wait=60) == []
-        assert nothing_is_left(world)
-        reached.append(world.server.writes - before >= write)
+    async def told(cluster: FakeCluster) -> None:
+        loaded = install(cluster)
+        cluster.start()
+        await cluster.run("a")
+        cluster.share("b", "0.9")
+        await expect_decided(cluster, "b")
+        before = cluster.server.writes
+        cluster.server.inject_at_write(before + write, fault)
+        assert await uninstall_at_last(cluster, loaded) == ["default/a on n1"]
+        assert cluster.machines["n1"].containers
+        await cluster.quiet(60)
+        assert cluster.running("a")
+        assert not cluster.server.all(SHAREPODS)
+        (pod,) = pods(cluster)
+        cluster.actors.delete(pod)
+        assert await uninstall_at_last(cluster, loaded, wait=60) == []
+        assert nothing_is_left(cluster)
+        reached.append(cluster.server.writes - before >= write)
 
     reached: list[bool] = []
-    world = World(n1=1)
-    world.agents = True
-    run_virtual(world.play(told))
+    cluster = FakeCluster(n1=1)
+    cluster.agents = True
+    run_virtual(cluster.play(told))
     return reached[0]
 
 
@@ -194,22 +196,22 @@ def test_it_may_be_cut_off_at_any_write_and_begun_again() -> None:
 
 @pytest.mark.slow
 @scenario(n1=1, agents=True)
-async def test_a_plain_pod_runs_on_and_one_that_waits_is_named(world: World) -> None:
-    loaded, said = install(world), list[str]()
-    world.start()
-    world.plain("a", "0.7")
-    await expect_running(world, "a")
-    world.plain("b", "0.7")
-    await expect_pending(world, "b")
+async def test_a_plain_pod_runs_on_and_one_that_waits_is_named(cluster: FakeCluster) -> None:
+    loaded, said = install(cluster), list[str]()
+    cluster.start()
+    cluster.plain("a", "0.7")
+    await expect_running(cluster, "a")
+    cluster.plain("b", "0.7")
+    await expect_pending(cluster, "b")
 
-    assert await uninstall(world, loaded, wait=20, said=said) == ["default/a on n1"]
+    assert await uninstall(cluster, loaded, wait=20, said=said) == ["default/a on n1"]
     assert (
         "1 pods wait behind the gate kubeshare.nthu/gpu, which is not removed any more" in said[1]
     )
     assert said[1].endswith("(default/b)")
-    await world.quiet(100)
-    assert world.running("a")
-    world.end("a")
-    await expect_released(world)
-    assert await uninstall(world, loaded, wait=20) == []
-    assert nothing_is_left(world)
+    await cluster.quiet(100)
+    assert cluster.running("a")
+    cluster.end("a")
+    await expect_released(cluster)
+    assert await uninstall(cluster, loaded, wait=20) == []
+    assert nothing_is_left(cluster)

@@ -4,51 +4,53 @@ from typing import Any
 
 from expectations import expect_decided, expect_pending
 from fakes import manifests
-from fakes.cluster import World, scenario
+from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.v1 import SHAREPODS
 
 
-def share_in(world: World, namespace: str, name: str, **gpu: Any) -> None:
+def share_in(cluster: FakeCluster, namespace: str, name: str, **gpu: Any) -> None:
     """Creates a SharePod in another namespace."""
     asked = {"request": "0.3", "memory": "1Gi", **gpu}
     made = manifests.sharepod(name, asked, metadata={"namespace": namespace})
-    world.server.seed(SHAREPODS, made)
+    cluster.server.seed(SHAREPODS, made)
 
 
 @scenario(n1=1)
-async def test_the_scope_of_labels_may_be_changed_while_somebody_waits(world: World) -> None:
-    world.configure(labelScope="namespace")
-    share_in(world, "other", "theirs", exclusion="e")
-    world.start("scheduler")
-    await world.until(lambda: world.shares_gpu("theirs"))
-    world.share("mine", exclusion="e")
-    await expect_pending(world, "mine", "exclusion other/e, asked default/e")
-    world.configure(labelScope="cluster")
-    await world.until(lambda: world.shares_gpu("mine", "theirs"))
+async def test_the_scope_of_labels_may_be_changed_while_somebody_waits(
+    cluster: FakeCluster,
+) -> None:
+    cluster.configure(labelScope="namespace")
+    share_in(cluster, "other", "theirs", exclusion="e")
+    cluster.start("scheduler")
+    await cluster.until(lambda: cluster.shares_gpu("theirs"))
+    cluster.share("mine", exclusion="e")
+    await expect_pending(cluster, "mine", "exclusion other/e, asked default/e")
+    cluster.configure(labelScope="cluster")
+    await cluster.until(lambda: cluster.shares_gpu("mine", "theirs"))
 
 
 @scenario(n1=1)
-async def test_what_is_recorded_are_the_labels_as_they_were_written(world: World) -> None:
-    world.configure(labelScope="namespace")
-    world.share("mine", affinity="red", antiAffinity="g", exclusion="e")
-    world.start("scheduler")
-    await expect_decided(world, "mine")
-    (gpuid,) = world.vgpus()
-    (holder,) = world.vgpu(gpuid)["status"]["holders"]
+async def test_what_is_recorded_are_the_labels_as_they_were_written(cluster: FakeCluster) -> None:
+    cluster.configure(labelScope="namespace")
+    cluster.share("mine", affinity="red", antiAffinity="g", exclusion="e")
+    cluster.start("scheduler")
+    await expect_decided(cluster, "mine")
+    (gpuid,) = cluster.vgpus()
+    (holder,) = cluster.vgpu(gpuid)["status"]["holders"]
     labels = [holder[kind] for kind in ("affinity", "antiAffinity", "exclusion")]
     assert labels == ["red", "g", "e"]
 
 
 @scenario(n1=1)
-async def test_binpack_keeps_to_the_labels_of_holders(world: World) -> None:
-    world.policy = "binpack"
-    world.reserve("n1", "gpu")
-    world.share("first", exclusion="e", antiAffinity="g")
-    world.start()
-    await expect_decided(world, "first")
-    world.share("plain")
-    await expect_pending(world, "plain", "n1/gpu: exclusion e, asked none")
-    world.share("second", exclusion="e", antiAffinity="g")
-    await expect_pending(world, "second", "n1/gpu: anti-affinity g is on it already")
-    world.share("third", exclusion="e", antiAffinity="h")
-    await expect_decided(world, "third")
+async def test_binpack_keeps_to_the_labels_of_holders(cluster: FakeCluster) -> None:
+    cluster.policy = "binpack"
+    cluster.reserve("n1", "gpu")
+    cluster.share("first", exclusion="e", antiAffinity="g")
+    cluster.start()
+    await expect_decided(cluster, "first")
+    cluster.share("plain")
+    await expect_pending(cluster, "plain", "n1/gpu: exclusion e, asked none")
+    cluster.share("second", exclusion="e", antiAffinity="g")
+    await expect_pending(cluster, "second", "n1/gpu: anti-affinity g is on it already")
+    cluster.share("third", exclusion="e", antiAffinity="h")
+    await expect_decided(cluster, "third")

@@ -4,7 +4,7 @@ from typing import Any
 
 from expectations import expect_decided, expect_running
 from fakes import manifests
-from fakes.cluster import World, scenario
+from fakes.cluster import FakeCluster, scenario
 from kubeshare.api import sharepods
 from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD, VGPU_RESOURCE
 from kubeshare.api.types.v1 import SHAREPODS
@@ -23,7 +23,7 @@ def annotations_of(obj: Any) -> dict[str, str]:
     return dict(obj["metadata"].get("annotations") or {})
 
 
-def seed_pod(world: World, annotations: dict[str, str], **labels: str) -> None:
+def seed_pod(cluster: FakeCluster, annotations: dict[str, str], **labels: str) -> None:
     """A plain pod as the admission policy mutates it, in a published spelling."""
     spelled = {f"sharedgpu/{name}": value for name, value in labels.items()}
     metadata = {
@@ -34,32 +34,34 @@ def seed_pod(world: World, annotations: dict[str, str], **labels: str) -> None:
     gated = manifests.pod(
         "a", {VGPU_RESOURCE: "1"}, metadata=metadata, schedulingGates=[{"name": GATE}]
     )
-    world.server.seed(PODS, gated | {"status": {"phase": "Pending"}})
+    cluster.server.seed(PODS, gated | {"status": {"phase": "Pending"}})
 
 
 @scenario(n1=1)
-async def test_a_sharepod_in_the_published_spelling_gets_its_gpuid(world: World) -> None:
-    world.share("a", None, annotations=AMOUNTS)
-    world.share("b", "0.3")
-    world.start()
-    await expect_running(world, "a", "b")
-    gpuid = world.sharepod("a")["spec"]["gpu"]["id"]
-    assert annotations_of(world.sharepod("a"))["kubeshare/GPUID"] == gpuid
-    assert annotations_of(world.pod("a"))["kubeshare/GPUID"] == gpuid
-    assert "kubeshare/GPUID" not in annotations_of(world.sharepod("b"))
+async def test_a_sharepod_in_the_published_spelling_gets_its_gpuid(cluster: FakeCluster) -> None:
+    cluster.share("a", None, annotations=AMOUNTS)
+    cluster.share("b", "0.3")
+    cluster.start()
+    await expect_running(cluster, "a", "b")
+    gpuid = cluster.sharepod("a")["spec"]["gpu"]["id"]
+    assert annotations_of(cluster.sharepod("a"))["kubeshare/GPUID"] == gpuid
+    assert annotations_of(cluster.pod("a"))["kubeshare/GPUID"] == gpuid
+    assert "kubeshare/GPUID" not in annotations_of(cluster.sharepod("b"))
 
 
 @scenario(n1=1)
-async def test_the_written_gpuid_is_not_read_once_the_decision_is_undone(world: World) -> None:
-    world.share("a", None, annotations=AMOUNTS)
-    world.start("scheduler")
-    await expect_decided(world, "a")
+async def test_the_written_gpuid_is_not_read_once_the_decision_is_undone(
+    cluster: FakeCluster,
+) -> None:
+    cluster.share("a", None, annotations=AMOUNTS)
+    cluster.start("scheduler")
+    await expect_decided(cluster, "a")
 
     def undo(raw: Any) -> None:
         raw["spec"]["gpu"].pop("id")
         raw["spec"].pop("nodeName")
 
-    decided = world.sharepod("a")
+    decided = cluster.sharepod("a")
     undo(decided)
     assert "kubeshare/GPUID" in annotations_of(decided)
     demand = sharepod.demand_of(decided)
@@ -67,18 +69,18 @@ async def test_the_written_gpuid_is_not_read_once_the_decision_is_undone(world: 
     assert demand.device_id == ""
     assert sharepods.gpuids_of(decided) == sharepods.gpuids(sharepods.view(decided)) == ()
     # An author that undoes the decision by hand leaves the annotation; it is written anew.
-    world.server.change(SHAREPODS, "a", "default", undo)
-    await world.until(lambda: world.sharepod("a")["spec"]["gpu"]["attempt"] == 2)
-    written = annotations_of(world.sharepod("a"))["kubeshare/GPUID"]
-    assert written == world.sharepod("a")["spec"]["gpu"]["id"]
+    cluster.server.change(SHAREPODS, "a", "default", undo)
+    await cluster.until(lambda: cluster.sharepod("a")["spec"]["gpu"]["attempt"] == 2)
+    written = annotations_of(cluster.sharepod("a"))["kubeshare/GPUID"]
+    assert written == cluster.sharepod("a")["spec"]["gpu"]["id"]
 
 
 @scenario(n1=1)
-async def test_a_plain_pod_in_the_published_spelling_gets_its_gpuid(world: World) -> None:
-    seed_pod(world, AMOUNTS)
-    world.start()
-    await expect_running(world, "a")
-    bound = world.pod("a")
+async def test_a_plain_pod_in_the_published_spelling_gets_its_gpuid(cluster: FakeCluster) -> None:
+    seed_pod(cluster, AMOUNTS)
+    cluster.start()
+    await expect_running(cluster, "a")
+    bound = cluster.pod("a")
     annotations = annotations_of(bound)
     assert annotations["kubeshare/GPUID"] == annotations["kubeshare.nthu/gpuids"]
     demand = pod.demand_of(bound or {})
@@ -88,17 +90,17 @@ async def test_a_plain_pod_in_the_published_spelling_gets_its_gpuid(world: World
 
 @scenario(n1=1)
 async def test_a_pod_with_labels_of_the_second_version_gets_uuid_model_and_memory(
-    world: World,
+    cluster: FakeCluster,
 ) -> None:
-    seed_pod(world, {}, gpu_limit="1.0", gpu_request="0.5", gpu_mem="1073741824")
-    world.plain("b", "0.1")
-    world.start()
-    await expect_running(world, "a", "b")
-    annotations = annotations_of(world.pod("a"))
-    (vgpu,) = world.vgpus()
-    spec = world.vgpu(vgpu)["spec"]
+    seed_pod(cluster, {}, gpu_limit="1.0", gpu_request="0.5", gpu_mem="1073741824")
+    cluster.plain("b", "0.1")
+    cluster.start()
+    await expect_running(cluster, "a", "b")
+    annotations = annotations_of(cluster.pod("a"))
+    (vgpu,) = cluster.vgpus()
+    spec = cluster.vgpu(vgpu)["spec"]
     assert annotations["sharedgpu/gpu_uuid"] == spec["uuid"]
     assert annotations["sharedgpu/gpu_model"] == spec["model"].replace(" ", "-")
     assert annotations["sharedgpu/gpu_mem"] == "1073741824"
-    others = annotations_of(world.pod("b"))
+    others = annotations_of(cluster.pod("b"))
     assert not [key for key in others if key.startswith(("sharedgpu/", "kubeshare/"))]

@@ -2,7 +2,7 @@
 
 from expectations import expect_activated, expect_phases, expect_placeholders, expect_running
 from fakes import manifests
-from fakes.cluster import World, scenario
+from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.constants import ANNOTATION_SAFE_TO_EVICT, LABEL_IN_USE, NAMESPACE
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.device_manager.placeholder.disruption import IDLE_SECONDS
@@ -10,111 +10,111 @@ from kubeshare.kube.resources import PODS, Raw
 from kubeshare.simulator.control import Fault, ObjectPath
 
 
-def placeholder(world: World) -> Raw:
-    (found,) = world.server.all(PODS, NAMESPACE)
+def placeholder(cluster: FakeCluster) -> Raw:
+    (found,) = cluster.server.all(PODS, NAMESPACE)
     return found
 
 
-def says(world: World) -> tuple[str, str]:
-    metadata = placeholder(world)["metadata"]
+def says(cluster: FakeCluster) -> tuple[str, str]:
+    metadata = placeholder(cluster)["metadata"]
     return metadata["labels"][LABEL_IN_USE], metadata["annotations"][ANNOTATION_SAFE_TO_EVICT]
 
 
-def changes(world: World) -> int:
-    return sum(each.verb == "patch" and each.resource == "pods" for each in world.server.requests)
+def changes(cluster: FakeCluster) -> int:
+    return sum(each.verb == "patch" and each.resource == "pods" for each in cluster.server.requests)
 
 
 @scenario(n1=1)
 async def test_one_made_on_demand_is_guarded_from_the_beginning_without_a_request(
-    world: World,
+    cluster: FakeCluster,
 ) -> None:
-    world.start()
-    await world.run("a")
-    assert says(world) == ("true", "false")
-    world.share("b", "0.1")
-    await expect_running(world, "b")
-    assert changes(world) == 0
+    cluster.start()
+    await cluster.run("a")
+    assert says(cluster) == ("true", "false")
+    cluster.share("b", "0.1")
+    await expect_running(cluster, "b")
+    assert changes(cluster) == 0
 
 
 @scenario(n1=1)
-async def test_a_warm_one_may_be_evicted_until_somebody_shares_it(world: World) -> None:
-    world.configure(pool={"policy": "reservation", "warm": 1})
-    world.start()
-    await expect_placeholders(world, 1)
-    assert says(world) == ("false", "true")
-    await world.run("a")
-    await world.until(lambda: says(world) == ("true", "false"))
-    world.delete("a")
-    await world.quiet(IDLE_SECONDS / 2)
-    assert says(world) == ("true", "false")
-    await world.until(lambda: says(world) == ("false", "true"))
-    assert changes(world) == 2
+async def test_a_warm_one_may_be_evicted_until_somebody_shares_it(cluster: FakeCluster) -> None:
+    cluster.configure(pool={"policy": "reservation", "warm": 1})
+    cluster.start()
+    await expect_placeholders(cluster, 1)
+    assert says(cluster) == ("false", "true")
+    await cluster.run("a")
+    await cluster.until(lambda: says(cluster) == ("true", "false"))
+    cluster.delete("a")
+    await cluster.quiet(IDLE_SECONDS / 2)
+    assert says(cluster) == ("true", "false")
+    await cluster.until(lambda: says(cluster) == ("false", "true"))
+    assert changes(cluster) == 2
 
 
 @scenario(n1=1)
-async def test_one_that_is_being_deleted_is_left_as_it_is(world: World) -> None:
-    world.configure(pool={"policy": "reservation", "warm": 1})
-    world.start("devices")
-    await expect_activated(world)
-    await expect_phases(world, "Idle")
-    world.actors.removes = False
+async def test_one_that_is_being_deleted_is_left_as_it_is(cluster: FakeCluster) -> None:
+    cluster.configure(pool={"policy": "reservation", "warm": 1})
+    cluster.start("devices")
+    await expect_activated(cluster)
+    await expect_phases(cluster, "Idle")
+    cluster.actors.removes = False
     terminating = {"deletionTimestamp": "2026-01-01T00:01:00Z"}
-    name = placeholder(world)["metadata"]["name"]
-    world.server.change(PODS, name, NAMESPACE, lambda pod: pod["metadata"].update(terminating))
-    [gpuid] = world.vgpus()
-    made = world.share("a", id=gpuid, attempt=1, spec={"nodeName": "n1"})
+    name = placeholder(cluster)["metadata"]["name"]
+    cluster.server.change(PODS, name, NAMESPACE, lambda pod: pod["metadata"].update(terminating))
+    [gpuid] = cluster.vgpus()
+    made = cluster.share("a", id=gpuid, attempt=1, spec={"nodeName": "n1"})
     holder = manifests.holder(made["metadata"]["uid"], "a")
-    world.server.change(VGPUS, gpuid, "", lambda vgpu: vgpu["status"].update(holders=[holder]))
-    await world.quiet(1)
-    assert world.vgpus() == {gpuid: ["a"]}
-    assert "deletionTimestamp" in placeholder(world)["metadata"]
-    assert says(world) == ("false", "true")
-    assert changes(world) == 0
+    cluster.server.change(VGPUS, gpuid, "", lambda vgpu: vgpu["status"].update(holders=[holder]))
+    await cluster.quiet(1)
+    assert cluster.vgpus() == {gpuid: ["a"]}
+    assert "deletionTimestamp" in placeholder(cluster)["metadata"]
+    assert says(cluster) == ("false", "true")
+    assert changes(cluster) == 0
 
 
 @scenario(n1=1)
-async def test_one_of_an_earlier_version_is_guarded_too(world: World) -> None:
-    world.start()
-    await world.run("a")
-    await world.kill()
+async def test_one_of_an_earlier_version_is_guarded_too(cluster: FakeCluster) -> None:
+    cluster.start()
+    await cluster.run("a")
+    await cluster.kill()
 
     def forget(pod: Raw) -> None:
         pod["metadata"].pop("annotations")
         del pod["metadata"]["labels"][LABEL_IN_USE]
 
-    world.server.change(PODS, world.placeholders()[0], NAMESPACE, forget)
-    world.start()
-    await world.until(lambda: LABEL_IN_USE in placeholder(world)["metadata"]["labels"])
-    assert says(world) == ("true", "false")
+    cluster.server.change(PODS, cluster.placeholders()[0], NAMESPACE, forget)
+    cluster.start()
+    await cluster.until(lambda: LABEL_IN_USE in placeholder(cluster)["metadata"]["labels"])
+    assert says(cluster) == ("true", "false")
 
 
 @scenario(n1=1)
 async def test_a_label_is_never_written_to_a_later_placeholder_of_the_same_name(
-    world: World,
+    cluster: FakeCluster,
 ) -> None:
-    world.configure(pool={"policy": "reservation", "warm": 1})
-    world.start()
-    [name] = await expect_placeholders(world, 1)
-    await expect_phases(world, "Idle")
+    cluster.configure(pool={"policy": "reservation", "warm": 1})
+    cluster.start()
+    [name] = await expect_placeholders(cluster, 1)
+    await expect_phases(cluster, "Idle")
     later: list[str] = []
     labels: list[str] = []
 
     def replace() -> None:
-        pod = world.server.stored(PODS, name, NAMESPACE)
+        pod = cluster.server.stored(PODS, name, NAMESPACE)
         assert pod is not None
-        world.server.remove(PODS, name, NAMESPACE)
+        cluster.server.remove(PODS, name, NAMESPACE)
         for field in ("uid", "resourceVersion"):
             del pod["metadata"][field]
-        made = world.server.seed(PODS, pod | {"status": {"phase": "Failed"}})
+        made = cluster.server.seed(PODS, pod | {"status": {"phase": "Failed"}})
         later.append(made["metadata"]["uid"])
 
     def note(place: ObjectPath, new: Raw | None) -> None:
         if new is not None and place.name == name and new["metadata"]["uid"] in later:
             labels.append(new["metadata"]["labels"][LABEL_IN_USE])
 
-    world.server.inject(Fault.preceded_by(replace), verb="patch", resource="pods", name=name)
-    world.server.storage.after_change.append(note)
-    world.share("a")
-    await world.until(lambda: later)
-    await world.quiet(5)
+    cluster.server.inject(Fault.preceded_by(replace), verb="patch", resource="pods", name=name)
+    cluster.server.storage.after_change.append(note)
+    cluster.share("a")
+    await cluster.until(lambda: later)
+    await cluster.quiet(5)
     assert "true" not in labels

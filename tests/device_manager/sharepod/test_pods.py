@@ -14,7 +14,7 @@ from expectations import (
     expect_ready,
     expect_running,
 )
-from fakes.cluster import World, scenario
+from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import the_pod
 from kubeshare.api.types.constants import LABEL_VGPU, VGPU_RESOURCE
 from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS, VGPUSpec
@@ -27,7 +27,9 @@ Raw = dict[str, Any]
 
 
 @scenario(n1=1)
-async def test_the_pod_is_the_sharepods_own_spec_bound_to_the_node_of_its_gpu(world: World) -> None:
+async def test_the_pod_is_the_sharepods_own_spec_bound_to_the_node_of_its_gpu(
+    cluster: FakeCluster,
+) -> None:
     preferred = [{"weight": 1, "preference": {"matchExpressions": []}}]
     mine = {"nodeAffinity": {"preferredDuringSchedulingIgnoredDuringExecution": preferred}}
     spec = {
@@ -35,9 +37,9 @@ async def test_the_pod_is_the_sharepods_own_spec_bound_to_the_node_of_its_gpu(wo
         "initContainers": [{"name": "fetch", "image": "curl:1"}],
         "restartPolicy": "OnFailure",
     }
-    world.start()
-    made = await world.run("a", spec=spec, annotations={"note": "kept"})
-    pod = the_pod(world, "a")
+    cluster.start()
+    made = await cluster.run("a", spec=spec, annotations={"note": "kept"})
+    pod = the_pod(cluster, "a")
     [owner] = pod["metadata"]["ownerReferences"]
     assert owner["uid"] == made["metadata"]["uid"]
     assert owner["controller"]
@@ -77,41 +79,43 @@ SEVERAL = {
 
 
 @scenario(n1=1)
-async def test_all_containers_but_the_init_containers_share(world: World) -> None:
-    world.start()
-    await world.run("a", spec=SEVERAL)
-    pod = the_pod(world, "a")
+async def test_all_containers_but_the_init_containers_share(cluster: FakeCluster) -> None:
+    cluster.start()
+    await cluster.run("a", spec=SEVERAL)
+    pod = the_pod(cluster, "a")
     assert _asking(pod) == ["train", "log", "serve"]
     assert pod["spec"]["containers"][0]["resources"]["limits"]["cpu"] == "1"
 
 
 @scenario(n1=1)
-async def test_the_containers_that_are_named_share_and_no_other(world: World) -> None:
-    world.start()
-    await world.run("a", spec=SEVERAL, containers=["train", "sidecar"])
-    pod = the_pod(world, "a")
+async def test_the_containers_that_are_named_share_and_no_other(cluster: FakeCluster) -> None:
+    cluster.start()
+    await cluster.run("a", spec=SEVERAL, containers=["train", "sidecar"])
+    pod = the_pod(cluster, "a")
     assert _asking(pod) == ["sidecar", "train"]
 
 
 @scenario(n1=1)
-async def test_a_container_that_asks_itself_shares_and_no_other(world: World) -> None:
+async def test_a_container_that_asks_itself_shares_and_no_other(cluster: FakeCluster) -> None:
     asks = {"name": "train", "image": "t:1", "resources": {"limits": {VGPU_RESOURCE: "2"}}}
-    world.start()
-    await world.run("a", spec={"containers": [asks, {"name": "log", "image": "log:1"}]})
-    pod = the_pod(world, "a")
+    cluster.start()
+    await cluster.run("a", spec={"containers": [asks, {"name": "log", "image": "log:1"}]})
+    pod = the_pod(cluster, "a")
     assert _asking(pod) == ["train"]
 
 
 @scenario(n1=1)
-async def test_a_container_that_there_is_not_is_told_before_a_gpu_is_taken(world: World) -> None:
-    world.start()
-    world.share("a", spec=SEVERAL, containers=["trian"])
-    await expect_decided(world, "a")
-    condition = world.condition("a", "Scheduled")
+async def test_a_container_that_there_is_not_is_told_before_a_gpu_is_taken(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start()
+    cluster.share("a", spec=SEVERAL, containers=["trian"])
+    await expect_decided(cluster, "a")
+    condition = cluster.condition("a", "Scheduled")
     assert condition["reason"] == "Invalid"
     assert "spec.gpu.containers" in condition["message"]
     assert "there is no container trian" in condition["message"]
-    assert not world.vgpus()
+    assert not cluster.vgpus()
 
 
 EVERY_FIELD: Raw = {
@@ -170,32 +174,34 @@ def test_every_other_field_of_a_podspec_passes_through(restarts: str) -> None:
 
 
 @scenario(n1=1)
-async def test_nothing_of_a_gpu_is_an_ordinary_pod(world: World) -> None:
-    world.start()
-    world.share("a", None, labels={LABEL_VGPU: "theirs", "team": "red"})
-    await expect_ready(world, "a")
-    pod = the_pod(world, "a")
+async def test_nothing_of_a_gpu_is_an_ordinary_pod(cluster: FakeCluster) -> None:
+    cluster.start()
+    cluster.share("a", None, labels={LABEL_VGPU: "theirs", "team": "red"})
+    await expect_ready(cluster, "a")
+    pod = the_pod(cluster, "a")
     assert "resources" not in pod["spec"]["containers"][0]
     assert LABEL_VGPU not in pod["metadata"]["labels"]
-    assert not world.vgpus()
+    assert not cluster.vgpus()
 
 
 @scenario(n1=1)
-async def test_a_pod_that_kube_scheduler_cannot_place_is_told_with_its_words(world: World) -> None:
-    world.start()
-    await world.run("a")
-    world.actors.binds = False
-    world.share("b")
-    await expect_condition(world, "b", "Ready", "Unschedulable")
-    assert world.condition("b", "Ready")["message"] == "insufficient cpu"
-    world.actors.binds = True
-    world.actors.reconcile()
-    await expect_ready(world, "b")
+async def test_a_pod_that_kube_scheduler_cannot_place_is_told_with_its_words(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start()
+    await cluster.run("a")
+    cluster.actors.binds = False
+    cluster.share("b")
+    await expect_condition(cluster, "b", "Ready", "Unschedulable")
+    assert cluster.condition("b", "Ready")["message"] == "insufficient cpu"
+    cluster.actors.binds = True
+    cluster.actors.reconcile()
+    await expect_ready(cluster, "b")
 
 
 @scenario(n1=1)
-async def test_a_pod_of_somebody_else_is_never_touched(world: World) -> None:
-    world.server.seed(
+async def test_a_pod_of_somebody_else_is_never_touched(cluster: FakeCluster) -> None:
+    cluster.server.seed(
         PODS,
         {
             "metadata": {"name": "a", "namespace": "default"},
@@ -203,14 +209,14 @@ async def test_a_pod_of_somebody_else_is_never_touched(world: World) -> None:
             "status": {"phase": "Pending"},
         },
     )
-    world.start()
-    world.share("a")
-    await expect_condition(world, "a", "Ready", "NameTaken")
-    assert "belongs to another owner" in world.condition("a", "Ready")["message"]
-    theirs = the_pod(world, "a")
+    cluster.start()
+    cluster.share("a")
+    await expect_condition(cluster, "a", "Ready", "NameTaken")
+    assert "belongs to another owner" in cluster.condition("a", "Ready")["message"]
+    theirs = the_pod(cluster, "a")
     assert theirs["spec"]["containers"] == [{"name": "theirs"}]
-    world.server.remove(PODS, "a", "default")
-    await expect_ready(world, "a")
+    cluster.server.remove(PODS, "a", "default")
+    await expect_ready(cluster, "a")
 
 
 def _no_pod_without_image(pod: Raw, _old: Raw | None) -> str | None:
@@ -221,87 +227,87 @@ def _no_pod_without_image(pod: Raw, _old: Raw | None) -> str | None:
 
 @scenario(n1=1)
 async def test_the_api_servers_words_about_an_invalid_pod_are_told_and_the_part_is_given_back(
-    world: World,
+    cluster: FakeCluster,
 ) -> None:
-    world.server.add_rule(PODS, _no_pod_without_image)
-    world.start()
-    world.share("a", spec={"containers": [{"name": "main"}]})
-    await expect_condition(world, "a", "Ready", "InvalidPod")
-    assert "image: Required value" in world.condition("a", "Ready")["message"]
-    await expect_no_vgpus(world)
-    await world.quiet(30)
-    tries = [each for each in world.server.requests if each.resource == "pods"]
+    cluster.server.add_rule(PODS, _no_pod_without_image)
+    cluster.start()
+    cluster.share("a", spec={"containers": [{"name": "main"}]})
+    await expect_condition(cluster, "a", "Ready", "InvalidPod")
+    assert "image: Required value" in cluster.condition("a", "Ready")["message"]
+    await expect_no_vgpus(cluster)
+    await cluster.quiet(30)
+    tries = [each for each in cluster.server.requests if each.resource == "pods"]
     creations = [each for each in tries if each.path.name == "" and each.verb == "create"]
     # A placeholder, the pod, and the pod once more when its GPU is known before the refusal is.
-    assert len(creations) <= 3 + len(world.placeholders())
+    assert len(creations) <= 3 + len(cluster.placeholders())
     good = {"containers": [{"name": "main", "image": "train:1"}]}
-    world.server.change(SHAREPODS, "a", "default", lambda shp: shp["spec"].update(good))
-    await expect_ready(world, "a")
+    cluster.server.change(SHAREPODS, "a", "default", lambda shp: shp["spec"].update(good))
+    await expect_ready(cluster, "a")
 
 
 @scenario(n1=1)
-async def test_fields_that_are_null_are_no_reason_not_to_run(world: World) -> None:
-    world.start()
+async def test_fields_that_are_null_are_no_reason_not_to_run(cluster: FakeCluster) -> None:
+    cluster.start()
     fields = ("initContainers", "nodeSelector", "tolerations", "affinity", "volumes")
-    world.share("a", spec=dict.fromkeys(fields))
-    await expect_ready(world, "a")
+    cluster.share("a", spec=dict.fromkeys(fields))
+    await expect_ready(cluster, "a")
 
 
 @scenario(n1=1)
 async def test_a_refused_pod_gives_back_its_part_of_a_gpu_that_was_there_before(
-    world: World,
+    cluster: FakeCluster,
 ) -> None:
-    world.server.add_rule(PODS, _no_pod_without_image)
-    world.start()
-    await world.run("a", "0.3")
-    world.share("b", "0.3", spec={"containers": [{"name": "main"}]})
-    await expect_condition(world, "b", "Ready", "InvalidPod")
-    await world.until(lambda: [len(held) for held in world.vgpus().values()] == [1])
+    cluster.server.add_rule(PODS, _no_pod_without_image)
+    cluster.start()
+    await cluster.run("a", "0.3")
+    cluster.share("b", "0.3", spec={"containers": [{"name": "main"}]})
+    await expect_condition(cluster, "b", "Ready", "InvalidPod")
+    await cluster.until(lambda: [len(held) for held in cluster.vgpus().values()] == [1])
 
 
 @scenario(n1=1)
-async def test_a_refusal_that_may_pass_is_told_and_tried_again(world: World) -> None:
+async def test_a_refusal_that_may_pass_is_told_and_tried_again(cluster: FakeCluster) -> None:
     quota = Fault.answer(403, "Forbidden")
-    world.server.inject(quota, verb="create", resource="pods", skip=1, times=10)
-    world.start()
-    world.share("a")
-    await expect_condition(world, "a", "Ready", "PodForbidden")
-    await expect_ready(world, "a")
+    cluster.server.inject(quota, verb="create", resource="pods", skip=1, times=10)
+    cluster.start()
+    cluster.share("a")
+    await expect_condition(cluster, "a", "Ready", "PodForbidden")
+    await expect_ready(cluster, "a")
 
 
 @scenario(n1=2)
-async def test_a_pod_is_not_let_run_while_one_of_its_gpus_is_not_held(world: World) -> None:
+async def test_a_pod_is_not_let_run_while_one_of_its_gpus_is_not_held(cluster: FakeCluster) -> None:
     """As when a paused former leader removes a holder."""
-    world.actors.binds = False
-    world.start()
-    world.share("a", "0.6", count=2)
-    await expect_pod(world, "a")
-    await world.kill()
-    lost, kept = world.vgpus()
-    world.server.change(VGPUS, lost, "", lambda vgpu: vgpu["status"].update(holders=[]))
-    world.actors.binds = True
-    world.start("devices")
-    await expect_bound(world, "a")
-    await world.quiet(5)
-    assert world.vgpus() == {lost: [], kept: ["a"]} or world.vgpus() == {kept: ["a"]}
-    assert world.pod_uids() == {"a": ""}
+    cluster.actors.binds = False
+    cluster.start()
+    cluster.share("a", "0.6", count=2)
+    await expect_pod(cluster, "a")
+    await cluster.kill()
+    lost, kept = cluster.vgpus()
+    cluster.server.change(VGPUS, lost, "", lambda vgpu: vgpu["status"].update(holders=[]))
+    cluster.actors.binds = True
+    cluster.start("devices")
+    await expect_bound(cluster, "a")
+    await cluster.quiet(5)
+    assert cluster.vgpus() == {lost: [], kept: ["a"]} or cluster.vgpus() == {kept: ["a"]}
+    assert cluster.pod_uids() == {"a": ""}
 
 
 @scenario(n1=1)
 async def test_a_pod_that_came_and_went_while_the_watch_was_broken_is_made_again(
-    world: World,
+    cluster: FakeCluster,
 ) -> None:
-    world.reserve("n1", "x")
-    world.start()
-    await expect_phase(world, "x", phase="Idle")
-    await world.kill("devices")
-    world.server.inject(Fault.hang(), verb="watch", resource="pods")
-    world.start("devices")
-    world.actors.binds = False
-    world.share("a", id="x", spec={"nodeName": "n1"})
-    await expect_pod(world, "a")
-    world.server.remove(PODS, "a", "default")
-    world.actors.binds = True
+    cluster.reserve("n1", "x")
+    cluster.start()
+    await expect_phase(cluster, "x", phase="Idle")
+    await cluster.kill("devices")
+    cluster.server.inject(Fault.hang(), verb="watch", resource="pods")
+    cluster.start("devices")
+    cluster.actors.binds = False
+    cluster.share("a", id="x", spec={"nodeName": "n1"})
+    await expect_pod(cluster, "a")
+    cluster.server.remove(PODS, "a", "default")
+    cluster.actors.binds = True
     # The new list contains neither the pod nor its end.
-    world.server.compact()
-    await expect_running(world, "a", seconds=120)
+    cluster.server.compact()
+    await expect_running(cluster, "a", seconds=120)

@@ -1,19 +1,23 @@
 """A Kubernetes cluster in memory, for tests of the programs that share its GPUs.
 
-``World`` has a ``FakeApiServer`` and the actors that KubeShare works with: a
+``FakeCluster`` has a ``FakeApiServer`` and the actors that KubeShare works with: a
 kube-scheduler that binds pods where they fit, kubelets that run them, node agents
 that report GPUs and release holders, and the garbage collector. The programs under
 test are the real ones, in virtual time. ``scenario`` turns a coroutine that takes a
-``World`` into a test; ``tests/expectations.py`` has the expectations of such tests.
+``FakeCluster`` into a test; ``tests/expectations.py`` has the expectations of such tests.
 """
 
+from fakes.cluster.cluster import GIB, RESTART, FakeCluster, gpu_uuid
 from fakes.cluster.disruptions import seed_held
 from fakes.cluster.scenarios import run_scenario, scenario
-from fakes.cluster.world import GIB, RESTART, World, gpu_uuid
+
+World = FakeCluster
+"""The former name, for tests that are not merged yet."""
 
 __all__ = [
     "GIB",
     "RESTART",
+    "FakeCluster",
     "World",
     "gpu_uuid",
     "run_scenario",

@@ -2,30 +2,30 @@
 
 from collections.abc import Awaitable, Callable
 
-from fakes.cluster.world import World
+from fakes.cluster.cluster import FakeCluster
 from kubeshare.simulator.control import run_virtual
 
-Scenario = Callable[[World], Awaitable[None]]
+Scenario = Callable[[FakeCluster], Awaitable[None]]
 
 
-def run_scenario(scenario: Scenario, *, agents: bool = False, **gpus: int) -> World:
+def run_scenario(scenario: Scenario, *, agents: bool = False, **gpus: int) -> FakeCluster:
     """Runs a scenario in a new cluster, in virtual time; returns the cluster as it was left.
 
     ``gpus`` maps the name of each node to its number of GPUs. With ``agents`` the real
     node agent runs on every node.
     """
 
-    async def main() -> World:
-        world = World(**gpus)
-        world.agents = agents
-        await world.play(scenario)
-        return world
+    async def main() -> FakeCluster:
+        cluster = FakeCluster(**gpus)
+        cluster.agents = agents
+        await cluster.play(scenario)
+        return cluster
 
     return run_virtual(main())
 
 
 def scenario(*, agents: bool = False, **gpus: int) -> Callable[[Scenario], Callable[[], None]]:
-    """Decorates a test that takes a ``World``, with the arguments of :func:`run_scenario`."""
+    """Decorates a test that takes a ``FakeCluster``, with the arguments of :func:`run_scenario`."""
 
     def decorate(test: Scenario) -> Callable[[], None]:
         def run() -> None:

@@ -26,7 +26,7 @@ from expectations import (
     expect_terminating,
     expect_vgpus,
 )
-from fakes.cluster import World
+from fakes.cluster import FakeCluster
 from fakes.cluster.disruptions import (
     cordon,
     delete_namespace,
@@ -47,390 +47,390 @@ STEP_SECONDS = 300.0
 class Life(NamedTuple):
     """A scenario, and node -> the number of GPUs of the cluster in which it runs."""
 
-    run: Callable[[World], Awaitable[None]]
+    run: Callable[[FakeCluster], Awaitable[None]]
     gpus: dict[str, int]
 
-    async def play(self, world: World) -> None:
+    async def play(self, cluster: FakeCluster) -> None:
         """Runs the scenario; each step may take ``STEP_SECONDS``."""
-        world.deadline = STEP_SECONDS
-        await self.run(world)
+        cluster.deadline = STEP_SECONDS
+        await self.run(cluster)
 
 
-async def _alone(world: World) -> None:
+async def _alone(cluster: FakeCluster) -> None:
     """One SharePod runs and is deleted."""
-    world.share("a")
-    await expect_running(world, "a")
-    await expect_ready(world, "a")
-    world.delete("a")
-    await expect_no_vgpus(world)
+    cluster.share("a")
+    await expect_running(cluster, "a")
+    await expect_ready(cluster, "a")
+    cluster.delete("a")
+    await expect_no_vgpus(cluster)
 
 
-async def _together(world: World) -> None:
+async def _together(cluster: FakeCluster) -> None:
     """Two SharePods share one GPU; one of them succeeds, the other is deleted."""
-    world.share("a", "0.5")
-    await expect_running(world, "a")
-    world.share("b", "0.5")
-    await expect_running(world, "b")
-    assert world.shares_gpu("a", "b")
-    world.end("a")
-    world.delete("b")
-    await expect_no_vgpus(world)
-    await expect_sharepod_phase(world, "a", "Succeeded")
+    cluster.share("a", "0.5")
+    await expect_running(cluster, "a")
+    cluster.share("b", "0.5")
+    await expect_running(cluster, "b")
+    assert cluster.shares_gpu("a", "b")
+    cluster.end("a")
+    cluster.delete("b")
+    await expect_no_vgpus(cluster)
+    await expect_sharepod_phase(cluster, "a", "Succeeded")
 
 
-async def _queue(world: World) -> None:
+async def _queue(cluster: FakeCluster) -> None:
     """A SharePod is pending until another one releases the only GPU."""
-    world.share("a", "0.7")
-    await expect_running(world, "a")
-    world.share("b", "0.7")
-    await expect_decided(world, "b")
-    world.delete("a")
-    await expect_running(world, "b")
+    cluster.share("a", "0.7")
+    await expect_running(cluster, "a")
+    cluster.share("b", "0.7")
+    await expect_decided(cluster, "b")
+    cluster.delete("a")
+    await expect_running(cluster, "b")
 
 
-async def _named(world: World) -> None:
+async def _named(cluster: FakeCluster) -> None:
     """Two SharePods name the same GPU; the second is pending until it has room."""
-    world.share("a", "0.6", id="mine", spec={"nodeName": "n1"})
-    await expect_running(world, "a")
-    world.share("b", "0.6", id="mine", spec={"nodeName": "n1"})
-    await expect_condition(world, "b", "Allocated")
-    world.delete("a")
-    await expect_running(world, "b")
-    await expect_holders(world, ["b"])
-    assert world.vgpus() == {"mine": ["b"]}
+    cluster.share("a", "0.6", id="mine", spec={"nodeName": "n1"})
+    await expect_running(cluster, "a")
+    cluster.share("b", "0.6", id="mine", spec={"nodeName": "n1"})
+    await expect_condition(cluster, "b", "Allocated")
+    cluster.delete("a")
+    await expect_running(cluster, "b")
+    await expect_holders(cluster, ["b"])
+    assert cluster.vgpus() == {"mine": ["b"]}
 
 
-async def _failing(world: World) -> None:
+async def _failing(cluster: FakeCluster) -> None:
     """A pod fails for good: its SharePod stays, and its GPU is released."""
-    world.share("a", spec={"restartPolicy": "Never"})
-    await expect_running(world, "a")
-    world.end("a", "Failed")
-    await expect_no_vgpus(world)
-    await expect_sharepod_phase(world, "a", "Failed")
+    cluster.share("a", spec={"restartPolicy": "Never"})
+    await expect_running(cluster, "a")
+    cluster.end("a", "Failed")
+    await expect_no_vgpus(cluster)
+    await expect_sharepod_phase(cluster, "a", "Failed")
 
 
-async def _again(world: World) -> None:
+async def _again(cluster: FakeCluster) -> None:
     """A pod is deleted and its SharePod is not: the pod is created again."""
-    world.share("a")
-    await expect_running(world, "a")
-    first = the_pod(world, "a")
-    world.actors.delete(first)
-    await expect_replaced(world, first)
-    await expect_running(world, "a")
+    cluster.share("a")
+    await expect_running(cluster, "a")
+    first = the_pod(cluster, "a")
+    cluster.actors.delete(first)
+    await expect_replaced(cluster, first)
+    await expect_running(cluster, "a")
 
 
-async def _namesake(world: World) -> None:
+async def _namesake(cluster: FakeCluster) -> None:
     """A SharePod is deleted and created again, once after its finalizer was removed by force."""
-    for machine in world.machines.values():
+    for machine in cluster.machines.values():
         machine.stopping = 3.0
-    world.share("a", "0.7")
-    await expect_running(world, "a")
-    world.delete("a")
-    await expect_deleted(world, "a")
-    former = world.share("a", "0.7")
-    await expect_running(world, "a")
-    world.server.remove(SHAREPODS, "a", "default")
-    last = world.share("a", "0.7")
+    cluster.share("a", "0.7")
+    await expect_running(cluster, "a")
+    cluster.delete("a")
+    await expect_deleted(cluster, "a")
+    former = cluster.share("a", "0.7")
+    await expect_running(cluster, "a")
+    cluster.server.remove(SHAREPODS, "a", "default")
+    last = cluster.share("a", "0.7")
     assert former["metadata"]["uid"] != last["metadata"]["uid"]
-    await expect_owner(world, "a", last)
-    await expect_running(world, "a")
-    await expect_shared_gpu(world, "a")
+    await expect_owner(cluster, "a", last)
+    await expect_running(cluster, "a")
+    await expect_shared_gpu(cluster, "a")
 
 
-async def _namespace_deleted(world: World) -> None:
+async def _namespace_deleted(cluster: FakeCluster) -> None:
     """A namespace is deleted with its objects in any order, and used again."""
-    world.share("a")
-    world.plain("b")
-    await expect_running(world, "a", "b")
-    world.share("c", "0.9")
-    await delete_namespace(world)
-    await expect_no_vgpus(world)
-    world.share("a")
-    await expect_running(world, "a")
+    cluster.share("a")
+    cluster.plain("b")
+    await expect_running(cluster, "a", "b")
+    cluster.share("c", "0.9")
+    await delete_namespace(cluster)
+    await expect_no_vgpus(cluster)
+    cluster.share("a")
+    await expect_running(cluster, "a")
 
 
-async def _drained(world: World) -> None:
+async def _drained(cluster: FakeCluster) -> None:
     """The node is cordoned and the pod evicted: it runs on the other node."""
-    world.share("a")
-    await expect_running(world, "a")
-    pod = the_pod(world, "a")
+    cluster.share("a")
+    await expect_running(cluster, "a")
+    pod = the_pod(cluster, "a")
     node = pod["spec"]["nodeName"]
-    cordon(world, node)
-    world.actors.delete(pod)
-    await _elsewhere(world, "a", node)
-    cordon(world, node, cordoned=False)
+    cordon(cluster, node)
+    cluster.actors.delete(pod)
+    await _elsewhere(cluster, "a", node)
+    cordon(cluster, node, cordoned=False)
 
 
-async def _wide(world: World) -> None:
+async def _wide(cluster: FakeCluster) -> None:
     """A SharePod requests two GPUs; another one holds one of them for a while."""
-    world.share("a", "0.6")
-    await expect_running(world, "a")
-    world.share("b", "0.6", count=2)
-    await expect_decided(world, "b")
-    world.delete("a")
-    await expect_running(world, "b")
-    await expect_holders(world, ["b"], ["b"])
+    cluster.share("a", "0.6")
+    await expect_running(cluster, "a")
+    cluster.share("b", "0.6", count=2)
+    await expect_decided(cluster, "b")
+    cluster.delete("a")
+    await expect_running(cluster, "b")
+    await expect_holders(cluster, ["b"], ["b"])
 
 
-async def _node_lost(world: World) -> None:
+async def _node_lost(cluster: FakeCluster) -> None:
     """The node of a pod is deleted: the pod runs on the other node, and nothing is left."""
-    world.share("a")
-    await expect_running(world, "a")
-    node = world.sharepod("a")["spec"]["nodeName"]
-    world.lose_node(node)
-    await _elsewhere(world, "a", node)
+    cluster.share("a")
+    await expect_running(cluster, "a")
+    node = cluster.sharepod("a")["spec"]["nodeName"]
+    cluster.lose_node(node)
+    await _elsewhere(cluster, "a", node)
 
 
-async def _node_exchanged(world: World) -> None:
+async def _node_exchanged(cluster: FakeCluster) -> None:
     """Another machine replaces the node under the same name: the pod runs on its GPU."""
-    world.share("a")
-    await expect_running(world, "a")
-    (before,) = world.server.all(VGPUS)
-    await replace_node(world, "n1", 1)
+    cluster.share("a")
+    await expect_running(cluster, "a")
+    (before,) = cluster.server.all(VGPUS)
+    await replace_node(cluster, "n1", 1)
 
     def other() -> bool:
-        uuids = [vgpu["spec"].get("uuid") for vgpu in world.server.all(VGPUS)]
+        uuids = [vgpu["spec"].get("uuid") for vgpu in cluster.server.all(VGPUS)]
         return uuids not in ([before["spec"]["uuid"]], [None], [])
 
-    await world.until(other)
-    await expect_running(world, "a")
-    await expect_shared_gpu(world, "a")
+    await cluster.until(other)
+    await expect_running(cluster, "a")
+    await expect_shared_gpu(cluster, "a")
 
 
-async def _gpunode_deleted(world: World) -> None:
+async def _gpunode_deleted(cluster: FakeCluster) -> None:
     """The GPUNode is deleted: its agent creates it again, and pods run on."""
-    world.share("a")
-    await expect_running(world, "a")
-    world.server.remove(GPUNODES, "n1")
-    world.share("b")
-    await expect_running(world, "b")
-    assert world.shares_gpu("a", "b")
+    cluster.share("a")
+    await expect_running(cluster, "a")
+    cluster.server.remove(GPUNODES, "n1")
+    cluster.share("b")
+    await expect_running(cluster, "b")
+    assert cluster.shares_gpu("a", "b")
 
 
-async def _node_rejoined(world: World) -> None:
+async def _node_rejoined(cluster: FakeCluster) -> None:
     """The Node object is created again under the same name: pods run on."""
-    world.share("a")
-    await expect_running(world, "a")
-    before = the_pod(world, "a")
-    recreate_node(world, "n1")
-    world.share("b")
-    await expect_running(world, "b")
-    assert world.shares_gpu("a", "b")
-    after = the_pod(world, "a")
+    cluster.share("a")
+    await expect_running(cluster, "a")
+    before = the_pod(cluster, "a")
+    recreate_node(cluster, "n1")
+    cluster.share("b")
+    await expect_running(cluster, "b")
+    assert cluster.shares_gpu("a", "b")
+    after = the_pod(cluster, "a")
     assert after["metadata"]["uid"] == before["metadata"]["uid"]
 
 
-async def _node_full(world: World) -> None:
+async def _node_full(cluster: FakeCluster) -> None:
     """kube-scheduler finds no room on the chosen node: the pod runs on the other node."""
-    world.actors.full.add("n1")
-    world.share("a")
-    await expect_running(world, "a")
-    await expect_vgpus(world, 1, placeholders=1)
+    cluster.actors.full.add("n1")
+    cluster.share("a")
+    await expect_running(cluster, "a")
+    await expect_vgpus(cluster, 1, placeholders=1)
 
 
-async def _gpu_failed(world: World) -> None:
+async def _gpu_failed(cluster: FakeCluster) -> None:
     """The GPU fails, with eviction configured: the pod runs on the other node."""
-    world.configure(gpuFailure="evict")
-    world.share("a")
-    await expect_running(world, "a")
-    node = world.sharepod("a")["spec"]["nodeName"]
-    world.fail_gpus(node, "XID 79")
-    await _elsewhere(world, "a", node)
+    cluster.configure(gpuFailure="evict")
+    cluster.share("a")
+    await expect_running(cluster, "a")
+    node = cluster.sharepod("a")["spec"]["nodeName"]
+    cluster.fail_gpus(node, "XID 79")
+    await _elsewhere(cluster, "a", node)
 
 
-async def _placeholder_lost(world: World) -> None:
+async def _placeholder_lost(cluster: FakeCluster) -> None:
     """The placeholder is lost and recreated with the same GPU, which the next pod shares."""
-    world.share("a")
-    await expect_running(world, "a")
-    lost = world.placeholders()
-    world.lose_placeholders()
-    await world.until(lambda: world.placeholders() == lost)
-    world.share("b")
-    await expect_running(world, "b")
-    assert world.shares_gpu("a", "b")
+    cluster.share("a")
+    await expect_running(cluster, "a")
+    lost = cluster.placeholders()
+    cluster.lose_placeholders()
+    await cluster.until(lambda: cluster.placeholders() == lost)
+    cluster.share("b")
+    await expect_running(cluster, "b")
+    assert cluster.shares_gpu("a", "b")
 
 
-async def _gang(world: World) -> None:
+async def _gang(cluster: FakeCluster) -> None:
     """A gang of two preempts another SharePod, and starts together."""
-    world.configure(preemption=True)
-    world.share("x", "1", annotations={"kubeshare.nthu/preemptible": "true"})
-    await expect_running(world, "x")
+    cluster.configure(preemption=True)
+    cluster.share("x", "1", annotations={"kubeshare.nthu/preemptible": "true"})
+    await expect_running(cluster, "x")
     together = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"}
     for name in "ab":
-        world.share(name, "1", labels=together | {"sharedgpu/priority": "5"})
-        assert world.pod("a") is None
-    await expect_running(world, "a", "b")
-    await expect_holders(world, ["a"], ["b"])
+        cluster.share(name, "1", labels=together | {"sharedgpu/priority": "5"})
+        assert cluster.pod("a") is None
+    await expect_running(cluster, "a", "b")
+    await expect_holders(cluster, ["a"], ["b"])
 
 
-async def _plain(world: World) -> None:
+async def _plain(cluster: FakeCluster) -> None:
     """A plain pod runs; another one is pending until it is gone."""
-    first = world.plain("a", "0.7")
-    await expect_running(world, "a")
-    world.plain("b", "0.7")
-    await expect_decided(world, "b")
-    world.actors.delete(first)
-    await expect_running(world, "b")
+    first = cluster.plain("a", "0.7")
+    await expect_running(cluster, "a")
+    cluster.plain("b", "0.7")
+    await expect_decided(cluster, "b")
+    cluster.actors.delete(first)
+    await expect_running(cluster, "b")
 
 
-async def _job(world: World) -> None:
+async def _job(cluster: FakeCluster) -> None:
     """The pod of a Job shares a GPU with a SharePod, and ends: its share is released."""
-    world.share("s")
-    await expect_running(world, "s")
-    world.plain("a")
-    await expect_running(world, "a")
-    assert world.shares_gpu("a", "s")
-    world.end("a")
-    await expect_shared_gpu(world, "s")
+    cluster.share("s")
+    await expect_running(cluster, "s")
+    cluster.plain("a")
+    await expect_running(cluster, "a")
+    assert cluster.shares_gpu("a", "s")
+    cluster.end("a")
+    await expect_shared_gpu(cluster, "s")
 
 
-async def _replicas(world: World) -> None:
+async def _replicas(cluster: FakeCluster) -> None:
     """One of two plain pods of a controller is deleted while it runs, and replaced."""
-    world.replicas("web", 2)
-    first, second = await expect_replicas(world, 2)
-    world.actors.delete(the_pod(world, first))
-    replicas = await expect_replicas(world, 2, without=first)
+    cluster.replicas("web", 2)
+    first, second = await expect_replicas(cluster, 2)
+    cluster.actors.delete(the_pod(cluster, first))
+    replicas = await expect_replicas(cluster, 2, without=first)
     assert second in replicas
-    await expect_shared_gpu(world, *replicas)
+    await expect_shared_gpu(cluster, *replicas)
 
 
-async def _replica_without_room(world: World) -> None:
+async def _replica_without_room(cluster: FakeCluster) -> None:
     """kube-scheduler finds no room for a plain pod: its controller creates another one."""
-    world.actors.full.add("n1")
-    world.replicas("web", 1)
-    await expect_plain_pods(world, 1, without="web-0")
-    world.actors.full.clear()
-    world.actors.reconcile()
-    await expect_replicas(world, 1, seconds=4 * STEP_SECONDS)
+    cluster.actors.full.add("n1")
+    cluster.replicas("web", 1)
+    await expect_plain_pods(cluster, 1, without="web-0")
+    cluster.actors.full.clear()
+    cluster.actors.reconcile()
+    await expect_replicas(cluster, 1, seconds=4 * STEP_SECONDS)
 
 
-async def _warm(world: World) -> None:
+async def _warm(cluster: FakeCluster) -> None:
     """A warm vGPU; between two SharePods a native pod has its GPU."""
-    world.configure(pool={"policy": "reservation", "warm": 1})
-    await expect_phases(world, "Idle")
-    world.share("a", "1")
-    await expect_running(world, "a")
-    world.delete("a")
-    world.native_pod("native")
-    await expect_running(world, "native")
-    world.server.remove(PODS, "native", "default")
-    await expect_phases(world, "Idle")
-    world.share("b", "1")
-    await expect_running(world, "b")
-    await expect_phases(world, "Active")
-    world.configure()
+    cluster.configure(pool={"policy": "reservation", "warm": 1})
+    await expect_phases(cluster, "Idle")
+    cluster.share("a", "1")
+    await expect_running(cluster, "a")
+    cluster.delete("a")
+    cluster.native_pod("native")
+    await expect_running(cluster, "native")
+    cluster.server.remove(PODS, "native", "default")
+    await expect_phases(cluster, "Idle")
+    cluster.share("b", "1")
+    await expect_running(cluster, "b")
+    await expect_phases(cluster, "Active")
+    cluster.configure()
 
 
-async def _hybrid(world: World) -> None:
+async def _hybrid(cluster: FakeCluster) -> None:
     """An idle vGPU is kept for a time, and then deleted."""
-    world.configure(pool={"policy": "hybrid", "idleSeconds": 20})
-    world.share("a")
-    await expect_running(world, "a")
-    world.delete("a")
-    await expect_phases(world, "Idle")
-    await expect_no_vgpus(world)
+    cluster.configure(pool={"policy": "hybrid", "idleSeconds": 20})
+    cluster.share("a")
+    await expect_running(cluster, "a")
+    cluster.delete("a")
+    await expect_phases(cluster, "Idle")
+    await expect_no_vgpus(cluster)
 
 
-async def _configured_amiss(world: World) -> None:
+async def _configured_amiss(cluster: FakeCluster) -> None:
     """An invalid configuration is ignored: the former one or the defaults apply."""
     kept = {"policy": "reservation", "warm": 1}
-    world.configure(pool=kept)
-    await expect_phases(world, "Idle")
-    write_invalid_configuration(world)
-    world.share("a", "1")
-    await expect_running(world, "a")
-    world.delete("a")
-    world.configure(pool=kept)
-    await expect_phases(world, "Idle")
-    world.configure()
+    cluster.configure(pool=kept)
+    await expect_phases(cluster, "Idle")
+    write_invalid_configuration(cluster)
+    cluster.share("a", "1")
+    await expect_running(cluster, "a")
+    cluster.delete("a")
+    cluster.configure(pool=kept)
+    await expect_phases(cluster, "Idle")
+    cluster.configure()
 
 
-async def _deleted(world: World) -> None:
+async def _deleted(cluster: FakeCluster) -> None:
     """SharePods are deleted while pending, before the pod is bound, and while it runs."""
-    world.share("a", "0.7")
-    await expect_running(world, "a")
-    world.share("b", "0.7")
-    await expect_decided(world, "b")
-    world.delete("b")
-    await expect_deleted(world, "b")
-    world.actors.full.add("n1")
-    world.share("c")
-    await expect_pod(world, "c")
-    world.delete("c")
-    await expect_deleted(world, "c")
-    world.delete("a", "Foreground")
-    await expect_deleted(world, "a")
+    cluster.share("a", "0.7")
+    await expect_running(cluster, "a")
+    cluster.share("b", "0.7")
+    await expect_decided(cluster, "b")
+    cluster.delete("b")
+    await expect_deleted(cluster, "b")
+    cluster.actors.full.add("n1")
+    cluster.share("c")
+    await expect_pod(cluster, "c")
+    cluster.delete("c")
+    await expect_deleted(cluster, "c")
+    cluster.delete("a", "Foreground")
+    await expect_deleted(cluster, "a")
 
 
-async def _left_alone(world: World) -> None:
+async def _left_alone(cluster: FakeCluster) -> None:
     """A SharePod is deleted without its pod; the stopping pod of another is force-deleted."""
-    world.share("a")
-    await expect_running(world, "a")
-    world.share("b")
-    await expect_running(world, "b")
-    world.delete("a", "Orphan")
-    await expect_deleted(world, "a")
-    assert world.running("a")
-    for machine in world.machines.values():
+    cluster.share("a")
+    await expect_running(cluster, "a")
+    cluster.share("b")
+    await expect_running(cluster, "b")
+    cluster.delete("a", "Orphan")
+    await expect_deleted(cluster, "a")
+    assert cluster.running("a")
+    for machine in cluster.machines.values():
         machine.stopping = 5.0
-    world.delete("b")
-    await expect_terminating(world, "b")
-    for pod in world.server.all(PODS, "default"):
-        world.server.remove(PODS, pod["metadata"]["name"], "default")
-    await expect_deleted(world, "b")
+    cluster.delete("b")
+    await expect_terminating(cluster, "b")
+    for pod in cluster.server.all(PODS, "default"):
+        cluster.server.remove(PODS, pod["metadata"]["name"], "default")
+    await expect_deleted(cluster, "b")
 
 
-async def _taken_back(world: World) -> None:
+async def _taken_back(cluster: FakeCluster) -> None:
     """A paused former leader removes the holder of a pod that has just been bound."""
-    world.configure(pool={"policy": "reservation"})
-    world.actors.binds = False
-    world.share("a", "0.6")
-    await expect_pod(world, "a")
-    lost = next(gpuid for gpuid, held in world.vgpus().items() if held)
-    world.server.change(VGPUS, lost, "", lambda vgpu: vgpu["status"].update(holders=[]))
-    world.actors.binds = True
-    world.actors.reconcile()
-    await expect_running(world, "a")
-    world.configure()
+    cluster.configure(pool={"policy": "reservation"})
+    cluster.actors.binds = False
+    cluster.share("a", "0.6")
+    await expect_pod(cluster, "a")
+    lost = next(gpuid for gpuid, held in cluster.vgpus().items() if held)
+    cluster.server.change(VGPUS, lost, "", lambda vgpu: vgpu["status"].update(holders=[]))
+    cluster.actors.binds = True
+    cluster.actors.reconcile()
+    await expect_running(cluster, "a")
+    cluster.configure()
 
 
-async def _owned(world: World) -> None:
+async def _owned(cluster: FakeCluster) -> None:
     """KubeShare owns the GPUs of a node; two SharePods run there, and the node is given back."""
-    own(world, "n1")
-    await expect_phases(world, "Idle", "Idle")
-    world.share("a", "0.7")
-    world.share("b", "0.7")
-    await expect_running(world, "a", "b")
-    await expect_holders(world, ["a"], ["b"])
-    world.delete("b")
-    await expect_phases(world, "Active", "Idle")
-    label_node(world, "n1", gpus=None)
-    await expect_phases(world, "Active")
-    assert world.running("a")
-    world.delete("a")
-    await expect_no_vgpus(world)
+    own(cluster, "n1")
+    await expect_phases(cluster, "Idle", "Idle")
+    cluster.share("a", "0.7")
+    cluster.share("b", "0.7")
+    await expect_running(cluster, "a", "b")
+    await expect_holders(cluster, ["a"], ["b"])
+    cluster.delete("b")
+    await expect_phases(cluster, "Active", "Idle")
+    label_node(cluster, "n1", gpus=None)
+    await expect_phases(cluster, "Active")
+    assert cluster.running("a")
+    cluster.delete("a")
+    await expect_no_vgpus(cluster)
 
 
-async def _taken_over(world: World) -> None:
+async def _taken_over(cluster: FakeCluster) -> None:
     """KubeShare takes over a node while a pod shares a GPU there: the pod keeps its share."""
-    world.share("a", "0.7")
-    await expect_running(world, "a")
-    before, (gpuid,) = the_pod(world, "a"), world.vgpus()
-    own(world, "n1")
-    await expect_phases(world, "Active", "Idle")
-    await world.until(lambda: not world.placeholders())
-    world.share("b", "0.7")
-    await expect_running(world, "b")
-    assert is_same_pod(world, before)
-    assert world.vgpus()[gpuid] == ["a"]
-    label_node(world, "n1", gpus=None)
+    cluster.share("a", "0.7")
+    await expect_running(cluster, "a")
+    before, (gpuid,) = the_pod(cluster, "a"), cluster.vgpus()
+    own(cluster, "n1")
+    await expect_phases(cluster, "Active", "Idle")
+    await cluster.until(lambda: not cluster.placeholders())
+    cluster.share("b", "0.7")
+    await expect_running(cluster, "b")
+    assert is_same_pod(cluster, before)
+    assert cluster.vgpus()[gpuid] == ["a"]
+    label_node(cluster, "n1", gpus=None)
 
 
-async def _elsewhere(world: World, name: str, node: str) -> None:
+async def _elsewhere(cluster: FakeCluster, name: str, node: str) -> None:
     """The pod runs on another node, and the first vGPU is deleted."""
-    await expect_bound(world, name, without=node)
-    await expect_running(world, name)
-    await expect_vgpus(world, 1, placeholders=1)
+    await expect_bound(cluster, name, without=node)
+    await expect_running(cluster, name)
+    await expect_vgpus(cluster, 1, placeholders=1)
 
 
 LIVES = {

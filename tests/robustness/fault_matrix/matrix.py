@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
-from fakes.cluster import World
+from fakes.cluster import FakeCluster
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
 from kubeshare.simulator.control import run_virtual
@@ -101,15 +101,15 @@ def points(life: str, troubles: Iterable[str] = tuple(TROUBLES), seed: int = 0) 
 
 def count_writes(life: str, seed: int = 0) -> int:
     """The writes of a life without trouble, which must go well."""
-    outcome = run_virtual(run_life(_world(LIVES[life], seed), LIVES[life]))
+    outcome = run_virtual(run_life(_cluster(LIVES[life], seed), LIVES[life]))
     assert not outcome.stuck, outcome.stuck
-    return outcome.world.server.writes
+    return outcome.cluster.server.writes
 
 
 class Outcome(NamedTuple):
-    """The world at the end of a life, what never came true (``""``), and what is left over."""
+    """The cluster at the end of a life, what never came true (``""``), and what is left over."""
 
-    world: World
+    cluster: FakeCluster
     stuck: str
     left: list[str]
 
@@ -117,9 +117,9 @@ class Outcome(NamedTuple):
 def run_point(point: Point) -> tuple[Outcome, Strike]:
     """Run a life with its trouble."""
     life = LIVES[point.life]
-    world = _world(life, point.seed)
-    strike = inject(world, point.write, TROUBLES[point.trouble].strike)
-    return run_virtual(run_life(world, life, strike.has_arrived)), strike
+    cluster = _cluster(life, point.seed)
+    strike = inject(cluster, point.write, TROUBLES[point.trouble].strike)
+    return run_virtual(run_life(cluster, life, strike.has_arrived)), strike
 
 
 def play(point: Point, tally: Tally) -> None:
@@ -128,49 +128,51 @@ def play(point: Point, tally: Tally) -> None:
     The seed is that of the run that counted the writes, so the run has as many writes before
     the trouble strikes.
     """
-    (world, stuck, left), strike = run_point(point)
+    (cluster, stuck, left), strike = run_point(point)
     tally.tried += 1
     if strike.request is None:
         tally.missed.append(str(point))
     else:
         tally.struck[point.trouble] += 1
-        tally.showed[point.trouble] += TROUBLES[point.trouble].shows(world, strike)
-    if world.invariants.violations:
-        tally.overcommitted.append(f"{point}: {world.invariants.violations[0]}")
+        tally.showed[point.trouble] += TROUBLES[point.trouble].shows(cluster, strike)
+    if cluster.invariants.violations:
+        tally.overcommitted.append(f"{point}: {cluster.invariants.violations[0]}")
     if stuck:
         tally.stuck.append(f"{point}: {stuck}; left: {left}")
     elif left:
         tally.leaked.append(f"{point}: {left}")
-    if not (world.invariants.violations or left or stuck):
+    if not (cluster.invariants.violations or left or stuck):
         tally.converged += 1
 
 
-def _world(life: Life, seed: int) -> World:
-    world = World(seed, **life.gpus)
-    world.agents = True
-    return world
+def _cluster(life: Life, seed: int) -> FakeCluster:
+    cluster = FakeCluster(seed, **life.gpus)
+    cluster.agents = True
+    return cluster
 
 
-async def run_life(world: World, life: Life, settled: Callable[[], bool] = lambda: True) -> Outcome:
+async def run_life(
+    cluster: FakeCluster, life: Life, settled: Callable[[], bool] = lambda: True
+) -> Outcome:
     """Run the life, then delete everything; nothing may be left once all is settled."""
     left: list[str] = []
 
-    async def story(world: World) -> None:
-        world.start()
+    async def story(cluster: FakeCluster) -> None:
+        cluster.start()
         try:
-            await life.play(world)
-            await world.until(lambda: not world.invariants.held_twice(), STEP_SECONDS)
-            world.clear()
-            await world.until(lambda: settled() and not _left(world), STEP_SECONDS)
+            await life.play(cluster)
+            await cluster.until(lambda: not cluster.invariants.held_twice(), STEP_SECONDS)
+            cluster.clear()
+            await cluster.until(lambda: settled() and not _left(cluster), STEP_SECONDS)
         finally:
-            left.extend(_left(world))
+            left.extend(_left(cluster))
 
     stuck = ""
     try:
-        await world.play(story)
+        await cluster.play(story)
     except AssertionError as error:
         stuck = f"{error} at {_where(error)}".strip()
-    return Outcome(world, stuck, left)
+    return Outcome(cluster, stuck, left)
 
 
 def _where(error: BaseException) -> str:
@@ -180,15 +182,15 @@ def _where(error: BaseException) -> str:
     return steps[-1].line or "" if steps else "its end"
 
 
-def _left(world: World) -> list[str]:
+def _left(cluster: FakeCluster) -> list[str]:
     """What exists although nothing asks for it any more."""
-    sharepods = {each["metadata"]["uid"] for each in world.server.all(SHAREPODS)}
-    vgpus = [f"vGPU {gpuid} {held}" for gpuid, held in world.vgpus().items()]
+    sharepods = {each["metadata"]["uid"] for each in cluster.server.all(SHAREPODS)}
+    vgpus = [f"vGPU {gpuid} {held}" for gpuid, held in cluster.vgpus().items()]
     pods = [
         f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
-        for pod in world.server.all(PODS)
+        for pod in cluster.server.all(PODS)
     ]
-    on_disk = [each for machine in world.machines.values() for each in machine.left()]
+    on_disk = [each for machine in cluster.machines.values() for each in machine.left()]
     if sharepods:
         return [f"SharePod {uid}" for uid in sorted(sharepods)]
     return [*vgpus, *pods, *on_disk]

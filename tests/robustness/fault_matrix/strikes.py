@@ -6,7 +6,7 @@ from dataclasses import dataclass, field
 
 import httpx2
 
-from fakes.cluster import World
+from fakes.cluster import FakeCluster
 from kubeshare.simulator.control import Fault
 from kubeshare.simulator.control.requests import Request
 from kubeshare.simulator.control.storage import Watcher
@@ -53,9 +53,9 @@ class Strike:
         return not self.late or bool(self.performed)
 
 
-def inject(world: World, write: int, trouble: Callable[[World], Fault]) -> Strike:
-    """Let the n-th write of a world (from 1) meet a trouble."""
-    server, strike = world.server, Strike()
+def inject(cluster: FakeCluster, write: int, trouble: Callable[[FakeCluster], Fault]) -> Strike:
+    """Let the n-th write of a cluster (from 1) meet a trouble."""
+    server, strike = cluster.server, Strike()
     perform, meet = server._answer, server._answer_with_fault
 
     def performed(request: Request) -> httpx2.Response:
@@ -77,9 +77,9 @@ def inject(world: World, write: int, trouble: Callable[[World], Fault]) -> Strik
     def struck() -> Fault:
         strike.index = len(server.requests) - 1
         strike.request = server.requests[strike.index]
-        strike.running = {task.get_name() for task in world._tasks.values()}
+        strike.running = {task.get_name() for task in cluster._tasks.values()}
         strike.watchers = list(server.storage.watchers)
-        fault = trouble(world)
+        fault = trouble(cluster)
         strike.late = fault.kind == "late"
         return fault
 

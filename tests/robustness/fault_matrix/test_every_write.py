@@ -67,5 +67,5 @@ def requests_with(seed: int) -> list[tuple[float, str, str, str]]:
     outcome, _ = run_point(Point(SIMPLE, "API server killed after it", 3, seed))
     return [
         (each.at, each.client, each.resource, each.path.name)
-        for each in outcome.world.server.requests
+        for each in outcome.cluster.server.requests
     ]

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from expectations import expect_holding, expect_no_vgpus, expect_running, expect_vgpus
-from fakes.cluster import World, run_scenario
+from fakes.cluster import FakeCluster, run_scenario
 from kubeshare.api.demands import Demands
 from kubeshare.kube.controller.events import EventRecorder
 
@@ -36,64 +36,64 @@ def remembered() -> list[str]:
     return sorted(found)
 
 
-def gang(world: World, name: str) -> None:
+def gang(cluster: FakeCluster, name: str) -> None:
     labels = {"sharedgpu/group_name": NAME, "sharedgpu/min_available": "2"}
-    world.plain(f"{NAME}-{name}", "1", labels=labels)
+    cluster.plain(f"{NAME}-{name}", "1", labels=labels)
 
 
-async def while_it_runs(world: World) -> None:
-    await world.run(NAME)
-    await world.quiet(20)
+async def while_it_runs(cluster: FakeCluster) -> None:
+    await cluster.run(NAME)
+    await cluster.quiet(20)
 
 
-async def while_it_is_made(world: World) -> None:
-    world.share(NAME)
-    await expect_vgpus(world, 1)
+async def while_it_is_made(cluster: FakeCluster) -> None:
+    cluster.share(NAME)
+    await expect_vgpus(cluster, 1)
 
 
-async def while_it_waits_for_room(world: World) -> None:
-    world.share(NAME, "1", count=3)
-    await world.quiet(20)
+async def while_it_waits_for_room(cluster: FakeCluster) -> None:
+    cluster.share(NAME, "1", count=3)
+    await cluster.quiet(20)
 
 
-async def while_its_pod_finds_no_room(world: World) -> None:
-    world.actors.full.add("n1")
-    world.share(NAME)
-    await world.quiet(8)
+async def while_its_pod_finds_no_room(cluster: FakeCluster) -> None:
+    cluster.actors.full.add("n1")
+    cluster.share(NAME)
+    await cluster.quiet(8)
 
 
-async def while_a_gpu_with_a_name_has_no_room(world: World) -> None:
-    world.share("other", "1", id="mine", spec={"nodeName": "n1"})
-    await expect_running(world, "other")
-    world.share(NAME, "1", id="mine", spec={"nodeName": "n1"})
-    await world.quiet(20)
+async def while_a_gpu_with_a_name_has_no_room(cluster: FakeCluster) -> None:
+    cluster.share("other", "1", id="mine", spec={"nodeName": "n1"})
+    await expect_running(cluster, "other")
+    cluster.share(NAME, "1", id="mine", spec={"nodeName": "n1"})
+    await cluster.quiet(20)
 
 
-async def while_its_gpu_is_a_native_pods(world: World) -> None:
-    await world.kill("devices")
-    world.share(NAME)
-    world.plain(f"{NAME}-plain", "0.9")
-    await expect_holding(world, NAME, f"{NAME}-plain")
-    world.native_pod("whole", 2)
-    await expect_running(world, "whole")
-    world.start("devices")
-    await world.quiet(20)
+async def while_its_gpu_is_a_native_pods(cluster: FakeCluster) -> None:
+    await cluster.kill("devices")
+    cluster.share(NAME)
+    cluster.plain(f"{NAME}-plain", "0.9")
+    await expect_holding(cluster, NAME, f"{NAME}-plain")
+    cluster.native_pod("whole", 2)
+    await expect_running(cluster, "whole")
+    cluster.start("devices")
+    await cluster.quiet(20)
 
 
-async def while_a_gang_is_held(world: World) -> None:
-    await world.kill("devices")
-    gang(world, "a")
-    gang(world, "b")
-    await expect_vgpus(world, 2)
-    world.native_pod("whole", 2)
-    await expect_running(world, "whole")
-    world.start("devices")
-    await world.quiet(20)
+async def while_a_gang_is_held(cluster: FakeCluster) -> None:
+    await cluster.kill("devices")
+    gang(cluster, "a")
+    gang(cluster, "b")
+    await expect_vgpus(cluster, 2)
+    cluster.native_pod("whole", 2)
+    await expect_running(cluster, "whole")
+    cluster.start("devices")
+    await cluster.quiet(20)
 
 
-async def while_a_gang_is_let_wait(world: World) -> None:
-    await while_a_gang_is_held(world)
-    await world.quiet(310)
+async def while_a_gang_is_let_wait(cluster: FakeCluster) -> None:
+    await while_a_gang_is_held(cluster)
+    await cluster.quiet(310)
 
 
 @pytest.mark.slow
@@ -111,15 +111,15 @@ async def while_a_gang_is_let_wait(world: World) -> None:
     ],
 )
 def test_nothing_is_remembered_of_what_was_deleted(
-    tell: Callable[[World], Awaitable[Any]],
+    tell: Callable[[FakeCluster], Awaitable[Any]],
 ) -> None:
-    async def scenario(world: World) -> None:
-        world.start()
-        await tell(world)
-        assert NAME in repr(world.server.storage.objects)
-        world.clear()
-        await expect_no_vgpus(world, seconds=LONG)
-        await world.quiet(LONG)
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.start()
+        await tell(cluster)
+        assert NAME in repr(cluster.server.storage.objects)
+        cluster.clear()
+        await expect_no_vgpus(cluster, seconds=LONG)
+        await cluster.quiet(LONG)
         assert remembered() == []
 
     run_scenario(scenario, n1=2)

@@ -4,7 +4,7 @@ from collections.abc import Callable
 
 import pytest
 
-from fakes.cluster import World, run_scenario
+from fakes.cluster import FakeCluster, run_scenario
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import Raw
 from kubeshare.simulator.control import FakeApiServer, Fault
@@ -16,25 +16,25 @@ WRITE = 9
 """A write in the middle of the life ``alone``, after which programs still have work to do."""
 
 
-def planted(plant: Callable[[World], object]) -> list[str]:
+def planted(plant: Callable[[FakeCluster], object]) -> list[str]:
     """The violations after something was planted beside a SharePod that runs."""
     found: list[str] = []
 
-    async def scenario(world: World) -> None:
-        world.start()
-        await world.run("a", "0.6")
-        assert world.invariants.violations == []
-        plant(world)
-        found.extend(world.invariants.violations)
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.start()
+        await cluster.run("a", "0.6")
+        assert cluster.invariants.violations == []
+        plant(cluster)
+        found.extend(cluster.invariants.violations)
 
     with pytest.raises(AssertionError):
         run_scenario(scenario, n1=1)
     return found
 
 
-def change_vgpu(world: World, mutate: Callable[[Raw], object]) -> None:
-    (gpuid,) = world.vgpus()
-    world.server.change(VGPUS, gpuid, "", mutate)
+def change_vgpu(cluster: FakeCluster, mutate: Callable[[Raw], object]) -> None:
+    (gpuid,) = cluster.vgpus()
+    cluster.server.change(VGPUS, gpuid, "", mutate)
 
 
 def add_holder(vgpu: Raw, **changed: object) -> None:
@@ -53,26 +53,26 @@ def test_a_gpu_whose_memory_is_promised_twice_is_a_violation() -> None:
 
 
 def test_a_demand_that_holds_two_gpus_is_a_violation() -> None:
-    def plant(world: World) -> None:
-        (vgpu,) = world.server.all(VGPUS)
-        world.server.seed(VGPUS, vgpu | {"metadata": {"name": "other"}})
+    def plant(cluster: FakeCluster) -> None:
+        (vgpu,) = cluster.server.all(VGPUS)
+        cluster.server.seed(VGPUS, vgpu | {"metadata": {"name": "other"}})
 
     assert any("holds 2 GPUs" in line for line in planted(plant))
 
 
 def test_a_node_that_gives_a_gpu_twice_is_a_violation() -> None:
-    def plant(world: World) -> None:
-        world.native_pod("whole", nodeName="n1")
+    def plant(cluster: FakeCluster) -> None:
+        cluster.native_pod("whole", nodeName="n1")
 
     assert "n1 gave 2 GPUs" in planted(plant)
 
 
 def test_a_reason_that_is_not_in_the_list_is_a_violation() -> None:
-    def plant(world: World) -> None:
+    def plant(cluster: FakeCluster) -> None:
         def mutate(sharepod: Raw) -> None:
             sharepod["status"]["conditions"][0]["reason"] = "NoSuchReason"
 
-        world.server.change(SHAREPODS, "a", "default", mutate)
+        cluster.server.change(SHAREPODS, "a", "default", mutate)
 
     assert "NoSuchReason is no reason of a condition" in planted(plant)
 
@@ -80,16 +80,16 @@ def test_a_reason_that_is_not_in_the_list_is_a_violation() -> None:
 def test_a_life_that_overcommits_leaves_things_or_gets_stuck_is_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    async def overcommit(world: World) -> None:
-        await world.run("a", "0.6")
-        change_vgpu(world, lambda vgpu: add_holder(vgpu, requestMicros=600_000))
+    async def overcommit(cluster: FakeCluster) -> None:
+        await cluster.run("a", "0.6")
+        change_vgpu(cluster, lambda vgpu: add_holder(vgpu, requestMicros=600_000))
 
-    async def leak(world: World) -> None:
-        await world.run("a")
-        world.native_pod("left")
+    async def leak(cluster: FakeCluster) -> None:
+        await cluster.run("a")
+        cluster.native_pod("left")
 
-    async def stick(world: World) -> None:
-        await world.until(lambda: False, 1)
+    async def stick(cluster: FakeCluster) -> None:
+        await cluster.until(lambda: False, 1)
 
     for name, story in {"overcommit": overcommit, "leak": leak, "stick": stick}.items():
         monkeypatch.setitem(LIVES, name, Life(story, {"n1": 2}))
@@ -106,7 +106,7 @@ def test_a_life_that_overcommits_leaves_things_or_gets_stuck_is_wrong(
 def test_a_trouble_shows_its_effect(trouble: str) -> None:
     outcome, strike = run_point(Point("alone", trouble, WRITE))
     assert strike.request is not None
-    assert TROUBLES[trouble].shows(outcome.world, strike)
+    assert TROUBLES[trouble].shows(outcome.cluster, strike)
 
 
 @pytest.mark.slow
@@ -114,7 +114,7 @@ def test_a_trouble_shows_its_effect(trouble: str) -> None:
 def test_a_trouble_that_does_nothing_is_wrong(
     trouble: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    nothing = Trouble(lambda _world: Fault.preceded_by(lambda: None), TROUBLES[trouble].shows)
+    nothing = Trouble(lambda _cluster: Fault.preceded_by(lambda: None), TROUBLES[trouble].shows)
     monkeypatch.setitem(TROUBLES, trouble, nothing)
     tally = Tally()
     play(Point("alone", trouble, WRITE), tally)

@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable, Iterable
 from typing import NamedTuple
 
-from fakes.cluster import RESTART, World
+from fakes.cluster import RESTART, FakeCluster
 from kubeshare.simulator.control import Fault
 from robustness.fault_matrix.strikes import RESET, Strike
 
@@ -17,58 +17,58 @@ SILENCE = 20.0
 NOTICED = 10.0
 """Seconds within which programs watch again once their connections broke."""
 
-Effect = Callable[[World, Strike], bool]
+Effect = Callable[[FakeCluster, Strike], bool]
 """Whether a run shows what the trouble did; false also where the run ended too soon for it."""
 
 
 class Trouble(NamedTuple):
     """What the write meets, and the effect by which a run shows it."""
 
-    strike: Callable[[World], Fault]
+    strike: Callable[[FakeCluster], Fault]
     shows: Effect
 
 
 # Faults
 
 
-def _killed(*, after: bool) -> Callable[[World], Fault]:
+def _killed(*, after: bool) -> Callable[[FakeCluster], Fault]:
     """Kill the program that writes; it is restarted."""
-    return lambda world: Fault.hang(after=after, action=lambda: _kill(world, _writer(world)))
+    return lambda cluster: Fault.hang(after=after, action=lambda: _kill(cluster, _writer(cluster)))
 
 
-def _killed_late(seconds: float) -> Callable[[World], Fault]:
+def _killed_late(seconds: float) -> Callable[[FakeCluster], Fault]:
     """Kill the program that writes; its write arrives when its successor is at work."""
 
-    def strike(world: World) -> Fault:
+    def strike(cluster: FakeCluster) -> Fault:
         # The successor may decide otherwise: until it sees the write, both decisions hold.
-        world.invariants.doubles = True
-        return Fault.late(seconds, action=lambda: _kill(world, _writer(world)))
+        cluster.invariants.doubles = True
+        return Fault.late(seconds, action=lambda: _kill(cluster, _writer(cluster)))
 
     return strike
 
 
-def _others_killed(world: World) -> Fault:
-    names = [name for name in world.programs if name != _writer(world)]
-    return Fault.preceded_by(lambda: _kill(world, *names))
+def _others_killed(cluster: FakeCluster) -> Fault:
+    names = [name for name in cluster.programs if name != _writer(cluster)]
+    return Fault.preceded_by(lambda: _kill(cluster, *names))
 
 
-def _all_killed(world: World) -> Fault:
-    return Fault.hang(after=True, action=lambda: _kill(world, *world.programs))
+def _all_killed(cluster: FakeCluster) -> Fault:
+    return Fault.hang(after=True, action=lambda: _kill(cluster, *cluster.programs))
 
 
-def _server_killed(*, after: bool) -> Callable[[World], Fault]:
+def _server_killed(*, after: bool) -> Callable[[FakeCluster], Fault]:
     """Kill the API server; it has lost its watch history when it is back."""
-    return lambda world: Fault.reset(after=after, action=lambda: _outage(world))
+    return lambda cluster: Fault.reset(after=after, action=lambda: _outage(cluster))
 
 
-def _expired(world: World) -> Fault:
+def _expired(cluster: FakeCluster) -> Fault:
     """Answer 410 to the write and to every watch."""
-    world.server.expire_watches()
+    cluster.server.expire_watches()
     return Fault.answer(410, "Expired")
 
 
-def _same(fault: Fault) -> Callable[[World], Fault]:
-    return lambda _world: fault
+def _same(fault: Fault) -> Callable[[FakeCluster], Fault]:
+    return lambda _cluster: fault
 
 
 # Effects
@@ -77,20 +77,20 @@ def _same(fault: Fault) -> Callable[[World], Fault]:
 def _answered(answer: str, *performed: float) -> Effect:
     """The sender saw that answer; the server performed the write so many seconds later."""
 
-    def shows(world: World, strike: Strike) -> bool:
+    def shows(cluster: FakeCluster, strike: Strike) -> bool:
         times = [round(time - strike.at, 6) for time in strike.performed]
         return strike.answer == answer and times == list(performed)
 
     return shows
 
 
-def _performed_twice(world: World, strike: Strike) -> bool:
+def _performed_twice(cluster: FakeCluster, strike: Strike) -> bool:
     return len(strike.performed) == 2 and strike.answer not in {"", RESET}
 
 
-def _restarted(world: World, clients: Iterable[str], at: float) -> bool:
+def _restarted(cluster: FakeCluster, clients: Iterable[str], at: float) -> bool:
     """None of the clients sent anything after that time, and a successor of each did."""
-    sent = {each.client for each in world.server.requests if each.at > at}
+    sent = {each.client for each in cluster.server.requests if each.at > at}
     programs = {_program(client) for client in sent}
     dead = set(clients)
     return bool(dead) and not dead & sent and {_program(client) for client in dead} <= programs
@@ -100,52 +100,52 @@ def _writer_restarted(*performed: float) -> Effect:
     """The writer never saw an answer and was replaced."""
     unanswered = _answered("", *performed)
 
-    def shows(world: World, strike: Strike) -> bool:
-        return unanswered(world, strike) and _restarted(world, [strike.client], strike.at)
+    def shows(cluster: FakeCluster, strike: Strike) -> bool:
+        return unanswered(cluster, strike) and _restarted(cluster, [strike.client], strike.at)
 
     return shows
 
 
-def _others_restarted(world: World, strike: Strike) -> bool:
-    return _restarted(world, strike.running - {strike.client}, strike.at)
+def _others_restarted(cluster: FakeCluster, strike: Strike) -> bool:
+    return _restarted(cluster, strike.running - {strike.client}, strike.at)
 
 
-def _all_restarted(world: World, strike: Strike) -> bool:
-    return _restarted(world, strike.running, strike.at)
+def _all_restarted(cluster: FakeCluster, strike: Strike) -> bool:
+    return _restarted(cluster, strike.running, strike.at)
 
 
 def _server_was_down(*performed: float) -> Effect:
     """Nothing arrived for as long as the server was down, and requests did afterwards."""
     broken = _answered(RESET, *performed)
 
-    def shows(world: World, strike: Strike) -> bool:
-        later = world.server.requests[strike.index + 1 :]
-        return broken(world, strike) and bool(later) and later[0].at >= strike.at + OUTAGE
+    def shows(cluster: FakeCluster, strike: Strike) -> bool:
+        later = cluster.server.requests[strike.index + 1 :]
+        return broken(cluster, strike) and bool(later) and later[0].at >= strike.at + OUTAGE
 
     return shows
 
 
-def _relisted(world: World, strike: Strike) -> bool:
+def _relisted(cluster: FakeCluster, strike: Strike) -> bool:
     """Every program listed again, as one must after 410."""
-    later = world.server.requests[strike.index + 1 :]
+    later = cluster.server.requests[strike.index + 1 :]
     listed = {each.client for each in later if each.verb == "list"}
     return strike.answer == "410" and not strike.performed and strike.running <= listed
 
 
-def _watched_again(world: World, strike: Strike) -> bool:
+def _watched_again(cluster: FakeCluster, strike: Strike) -> bool:
     """Every program watched again when the silence ended."""
     end = strike.at + SILENCE
     watched = {
         each.client
-        for each in world.server.requests
+        for each in cluster.server.requests
         if each.verb == "watch" and end <= each.at <= end + NOTICED
     }
     return strike.running <= watched
 
 
-def _muted(world: World, strike: Strike) -> bool:
+def _muted(cluster: FakeCluster, strike: Strike) -> bool:
     """Every watch that was open is mute, and a program opened another by itself."""
-    later = world.server.requests[strike.index + 1 :]
+    later = cluster.server.requests[strike.index + 1 :]
     return (
         bool(strike.watchers)
         and all(watcher.mute for watcher in strike.watchers)
@@ -176,9 +176,9 @@ TROUBLES: dict[str, Trouble] = {
     "reset before it": Trouble(_same(Fault.reset()), _answered(RESET)),
     "reset after it": Trouble(_same(Fault.reset(after=True)), _answered(RESET, 0.0)),
     "watches silent": Trouble(
-        lambda world: Fault.preceded_by(lambda: _silence(world)), _watched_again
+        lambda cluster: Fault.preceded_by(lambda: _silence(cluster)), _watched_again
     ),
-    "watches mute": Trouble(lambda world: Fault.preceded_by(world.server.mute_watches), _muted),
+    "watches mute": Trouble(lambda cluster: Fault.preceded_by(cluster.server.mute_watches), _muted),
 }
 
 HARD = (
@@ -194,26 +194,26 @@ HARD = (
 """Those after which the programs know least; the sample of every life has them."""
 
 
-def _writer(world: World) -> str:
+def _writer(cluster: FakeCluster) -> str:
     """The program that sent the write: the last request that arrived."""
-    return _program(world.server.requests[-1].client)
+    return _program(cluster.server.requests[-1].client)
 
 
 def _program(client: str) -> str:
     return client.partition("-")[0]
 
 
-def _kill(world: World, *names: str) -> None:
+def _kill(cluster: FakeCluster, *names: str) -> None:
     async def killing() -> None:
-        await world.kill(*names)
+        await cluster.kill(*names)
         await asyncio.sleep(RESTART)
-        world.start(*names)
+        cluster.start(*names)
 
-    world.beside(killing())
+    cluster.beside(killing())
 
 
-def _outage(world: World) -> None:
-    server = world.server
+def _outage(cluster: FakeCluster) -> None:
+    server = cluster.server
     server.down = True
     server.reset_watches()
 
@@ -224,8 +224,8 @@ def _outage(world: World) -> None:
     asyncio.get_running_loop().call_later(OUTAGE, back)
 
 
-def _silence(world: World) -> None:
-    server = world.server
+def _silence(cluster: FakeCluster) -> None:
+    server = cluster.server
     server.freeze_watches()
 
     def back() -> None:

@@ -11,7 +11,7 @@ from expectations import (
     expect_pending,
     expect_scheduled,
 )
-from fakes.cluster import World, scenario
+from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import evicted
 from kubeshare.api.types import core_v1, v1
 from kubeshare.api.types.v1 import VGPUS
@@ -24,61 +24,61 @@ HIGH = {"sharedgpu/priority": "5"}
 
 
 @scenario(n1=1)
-async def test_a_deleted_requester_frees_the_room_reserved_for_it(world: World) -> None:
-    world.configure(preemption=True)
-    world.start()
-    await world.run("low", "0.8", annotations=MARKED)
-    world.actors.node_agents = False  # the share of the evicted pod is not released
-    world.share("high", "0.9", labels=HIGH)
-    await expect_evictions(world, "low")
-    world.share("small", "0.1")
-    await expect_pending(world, "small", "kept for SharePod default/high of priority 5")
-    world.delete("high")
-    await expect_deleted(world, "high")
+async def test_a_deleted_requester_frees_the_room_reserved_for_it(cluster: FakeCluster) -> None:
+    cluster.configure(preemption=True)
+    cluster.start()
+    await cluster.run("low", "0.8", annotations=MARKED)
+    cluster.actors.node_agents = False  # the share of the evicted pod is not released
+    cluster.share("high", "0.9", labels=HIGH)
+    await expect_evictions(cluster, "low")
+    cluster.share("small", "0.1")
+    await expect_pending(cluster, "small", "kept for SharePod default/high of priority 5")
+    cluster.delete("high")
+    await expect_deleted(cluster, "high")
     # Long before the nomination expires, and without another change in the cluster.
-    await expect_scheduled(world, "small", seconds=5)
+    await expect_scheduled(cluster, "small", seconds=5)
 
 
 @scenario(n1=1)
-async def test_a_deleted_gang_frees_the_room_reserved_for_it(world: World) -> None:
-    world.configure(preemption=True)
-    world.start()
-    await world.run("low", "0.8", annotations=MARKED)
-    world.actors.node_agents = False  # the share of the evicted pod is not released
+async def test_a_deleted_gang_frees_the_room_reserved_for_it(cluster: FakeCluster) -> None:
+    cluster.configure(preemption=True)
+    cluster.start()
+    await cluster.run("low", "0.8", annotations=MARKED)
+    cluster.actors.node_agents = False  # the share of the evicted pod is not released
     gang = HIGH | {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"}
     for name in ("a", "b"):
-        world.share(name, "0.4", labels=gang)
-    await expect_evictions(world, "low")
-    world.share("small", "0.1")
-    await expect_pending(world, "small", "kept for gang g of namespace default of priority 5")
+        cluster.share(name, "0.4", labels=gang)
+    await expect_evictions(cluster, "low")
+    cluster.share("small", "0.1")
+    await expect_pending(cluster, "small", "kept for gang g of namespace default of priority 5")
     for name in ("a", "b"):
-        world.delete(name)
-    await expect_deleted(world, "a", "b")
-    await expect_scheduled(world, "small", seconds=5)
+        cluster.delete(name)
+    await expect_deleted(cluster, "a", "b")
+    await expect_scheduled(cluster, "small", seconds=5)
 
 
 @scenario(n1=2)
-async def test_a_victim_that_still_holds_its_share_is_waited_for(world: World) -> None:
-    world.configure(preemption=True)
-    world.start()
+async def test_a_victim_that_still_holds_its_share_is_waited_for(cluster: FakeCluster) -> None:
+    cluster.configure(preemption=True)
+    cluster.start()
     for name in ("a", "b"):
-        await world.run(name, "0.4", annotations=MARKED)
-    [gpuid] = world.vgpus()
+        await cluster.run(name, "0.4", annotations=MARKED)
+    [gpuid] = cluster.vgpus()
     # Its room would do as well, but it is of a higher priority than the two.
-    await world.run("c", "0.9", annotations=MARKED, labels={"sharedgpu/priority": "1"})
-    world.actors.node_agents = False
-    world.share("high", "1", labels=HIGH)
-    await expect_evictions(world, "a", "b")
+    await cluster.run("c", "0.9", annotations=MARKED, labels={"sharedgpu/priority": "1"})
+    cluster.actors.node_agents = False
+    cluster.share("high", "1", labels=HIGH)
+    await expect_evictions(cluster, "a", "b")
 
     def release_one(raw: dict[str, Any]) -> None:
         status = raw["status"]
         status["holders"] = [each for each in status["holders"] if each["name"] == "b"]
         status["summary"] |= {"holders": 1, "requested": "0.4"}
 
-    world.server.change(VGPUS, gpuid, "", release_one)
-    await world.quiet(10)
-    await expect_evictions(world, "a", "b")
-    reported = [event for event in world.events("high") if event.startswith("Preempting")]
+    cluster.server.change(VGPUS, gpuid, "", release_one)
+    await cluster.quiet(10)
+    await expect_evictions(cluster, "a", "b")
+    reported = [event for event in cluster.events("high") if event.startswith("Preempting")]
     assert len(reported) == 1
 
 
@@ -89,17 +89,17 @@ def test_no_more_pods_are_evicted_than_nominations_are_allowed(
     monkeypatch.setattr(nominations, "MAX_NOMINATIONS", allowed)
 
     @scenario(n1=2)
-    async def play(world: World) -> None:
-        world.configure(preemption=True)
-        world.start()
+    async def play(cluster: FakeCluster) -> None:
+        cluster.configure(preemption=True)
+        cluster.start()
         for name in ("a", "b"):
-            await world.run(name, "0.9", annotations=MARKED)
-        world.actors.node_agents = False
+            await cluster.run(name, "0.9", annotations=MARKED)
+        cluster.actors.node_agents = False
         for name in ("x", "y"):
-            world.share(name, "0.9", labels=HIGH)
-        await expect_decided(world, "y")
-        await world.quiet(30)
-        assert len(evicted(world)) == allowed
+            cluster.share(name, "0.9", labels=HIGH)
+        await expect_decided(cluster, "y")
+        await cluster.quiet(30)
+        assert len(evicted(cluster)) == allowed
 
     play()
 

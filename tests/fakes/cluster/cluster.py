@@ -65,7 +65,7 @@ ACCOUNTS = {
 """Program -> its ServiceAccount."""
 
 
-class World:
+class FakeCluster:
     """A cluster of nodes with GPUs.
 
     Args:
@@ -412,14 +412,14 @@ class World:
         """Lets virtual time pass, to show what does not happen."""
         await asyncio.sleep(seconds)
 
-    async def play(self, scenario: Callable[["World"], Awaitable[None]]) -> None:
+    async def play(self, scenario: Callable[["FakeCluster"], Awaitable[None]]) -> None:
         random.seed(self._seed)
         with ExitStack() as stack:
             if self.agents:
                 self._make_machines(
                     Path(
                         stack.enter_context(
-                            TemporaryDirectory(prefix="kubeshare-world-", dir=MEMORY)
+                            TemporaryDirectory(prefix="kubeshare-cluster-", dir=MEMORY)
                         )
                     )
                 )
@@ -439,7 +439,7 @@ class World:
         disk = self._disks / f"{name}-{found['metadata']['uid']}"
         self.machines[name] = Machine(self.server, name, gpus, disk)
 
-    async def _play(self, scenario: Callable[["World"], Awaitable[None]]) -> None:
+    async def _play(self, scenario: Callable[["FakeCluster"], Awaitable[None]]) -> None:
         actors = asyncio.create_task(self.actors.run())
         try:
             await scenario(self)
