@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from core.builders import a_demand, share
-from kubeshare.core.demand import Demand, Memory, Share, are_apart
+from kubeshare.core.demand import Demand, Memory, Share, groups_of
 from kubeshare.core.errors import InvalidValueError
 
 
@@ -84,14 +84,28 @@ def test_a_demand_reduced_to_a_share_has_the_short_form() -> None:
 
 
 @pytest.mark.parametrize(
-    ("one", "other", "apart"),
-    [((), (), True), ((), ("x",), True), (("x",), ("x", "y"), True), (("x",), ("y",), False)],
+    ("containers", "groups", "different"),
+    [
+        ({"b": (), "a": ()}, {"a": "a", "b": "a"}, 2),
+        ({"a": (), "b": ("x",)}, {"a": "a", "b": "a"}, 2),
+        ({"b": ("x",), "a": ("x", "y")}, {"a": "a", "b": "a"}, 2),
+        ({"a": ("x",), "b": ("y",)}, {"a": "a", "b": "b"}, 1),
+        # Through another share, which comes first, last, or between them.
+        ({"c": ("x", "y"), "b": ("x",), "a": ("y",)}, {"a": "a", "b": "a", "c": "a"}, 3),
+        ({"b": ("x",), "a": ("y",), "c": ("x", "y")}, {"a": "a", "b": "a", "c": "a"}, 3),
+        ({"b": ("x",), "a": ("y",), "c": ()}, {"a": "a", "b": "a", "c": "a"}, 3),
+        ({"b": ("x",), "a": ("y",), "c": ("y", "z")}, {"a": "a", "b": "b", "c": "a"}, 2),
+    ],
 )
-def test_shares_of_a_common_container_are_apart(
-    one: tuple[str, ...], other: tuple[str, ...], *, apart: bool
+def test_shares_that_a_container_joins_are_one_group(
+    containers: dict[str, tuple[str, ...]], groups: dict[str, str], different: int
 ) -> None:
-    shares = Share(name="a", containers=one), Share(name="b", containers=other)
-    assert are_apart(*shares) is apart
-    assert are_apart(shares[0], shares[0])
-    demand = Demand(uid="p", name="p", shares=shares)
-    assert demand.different_gpus() == (2 if apart else 1)
+    shares = tuple(Share(name=name, containers=used) for name, used in containers.items())
+    assert groups_of(shares) == groups
+    assert Demand(uid="p", name="p", shares=shares).different_gpus() == different
+
+
+def test_the_gpus_of_a_count_are_different() -> None:
+    shares = Share(name="a", count=3, containers=("x",)), Share(name="b", containers=("y",))
+    assert Demand(uid="p", name="p", shares=shares).different_gpus() == 3
+    assert groups_of(()) == {}

@@ -1,5 +1,7 @@
 """A demand for GPUs, independent of the manifest it was written in."""
 
+from collections import Counter
+from collections.abc import Iterable
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -7,7 +9,7 @@ import msgspec
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MICROS, Memory, format_share
 
-__all__ = ["NOTHING", "Demand", "LabelScope", "Memory", "Share", "are_apart", "qualify"]
+__all__ = ["NOTHING", "Demand", "LabelScope", "Memory", "Share", "groups_of", "qualify"]
 
 LabelScope: TypeAlias = Literal["cluster", "namespace"]
 """Whether equal labels are the same across the cluster, or only within a namespace."""
@@ -147,11 +149,10 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
         """The least number of different GPUs that the demand needs, all of one node."""
         if not self.shares:
             return self.count
-        names = {name for share in self.shares for name in share.containers} or {""}
-        return max(
-            sum(each.count for each in self.shares if name in (each.containers or names))
-            for name in names
-        )
+        group, sizes = groups_of(self.shares), Counter[str]()
+        for share in self.shares:
+            sizes[group[share.name]] += share.count
+        return max(sizes.values())
 
     def qualified(self) -> "Demand":
         """The demand with its labels as ``namespace/label``, which differ between namespaces."""
@@ -177,15 +178,26 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
             )
 
 
-def are_apart(one: Share, other: Share) -> bool:
-    """Whether two shares of one demand have to be on different GPUs.
+def groups_of(shares: Iterable[Share]) -> dict[str, str]:
+    """Name of each share of one demand → its group: the first name of the shares in it.
 
-    A container sees each of its GPUs once, so shares that it uses are on different GPUs, and so
-    are the GPUs of one count.
+    Shares that a container has in common are of one group, also through further shares, and a
+    share that names no containers is used by all. The shares of a group, and the GPUs of their
+    counts, are on different GPUs: a container sees each of its GPUs once, and the node attaches a
+    group as a whole. Shares of different groups may be on one GPU.
     """
-    if one.name == other.name or not one.containers or not other.containers:
-        return True
-    return not set(one.containers).isdisjoint(other.containers)
+    names: list[set[str]] = []
+    users: list[set[str]] = []  # the containers of the same group; no two have one in common
+    shares = tuple(shares)
+    used_by_all = any(not share.containers for share in shares)
+    for share in shares:
+        containers = {""} if used_by_all else set(share.containers)
+        joined = [at for at, others in enumerate(users) if not containers.isdisjoint(others)]
+        name = {share.name}.union(*(names[at] for at in joined))
+        containers.update(*(users[at] for at in joined))
+        names = [*(each for at, each in enumerate(names) if at not in joined), name]
+        users = [*(each for at, each in enumerate(users) if at not in joined), containers]
+    return {name: min(group) for group in names for name in group}
 
 
 def qualify(namespace: str, label: str) -> str:

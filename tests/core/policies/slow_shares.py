@@ -115,11 +115,10 @@ def rejected(policy: SlowPolicy, ledger: Ledger, demand: Demand) -> bool:
 
 
 def different(demand: Demand) -> int:
-    """The most shares that one container uses."""
-    users = {name for share in demand.shares for name in share.containers} or {"any"}
+    """The most GPUs that shares of one group have."""
     return max(
-        sum(each.count for each in demand.shares if not each.containers or user in each.containers)
-        for user in users
+        sum(other.count for other in demand.shares if apart(one, other, demand.shares))
+        for one in demand.shares
     )
 
 
@@ -150,15 +149,22 @@ def gpus_of(ledger: Ledger, node: Node, demand: Demand) -> list[Gpu]:
     return gpus
 
 
-def apart(one: Share, other: Share) -> bool:
-    if one is other:
-        return True
-    used_by_all = not one.containers or not other.containers
-    return used_by_all or bool(set(one.containers) & set(other.containers))
+def apart(one: Share, other: Share, shares: tuple[Share, ...]) -> bool:
+    """Whether a chain of shares, each with a container of the one before, joins both."""
+    reached = [one]
+    for share in reached:
+        for further in shares:
+            if further not in reached and (
+                not share.containers
+                or not further.containers
+                or set(share.containers) & set(further.containers)
+            ):
+                reached.append(further)  # the loop goes on with it
+    return other in reached
 
 
-def fits(gpu: Gpu, share: Share) -> bool:
-    if any(apart(share, other) for other in gpu.shares):
+def fits(gpu: Gpu, share: Share, shares: tuple[Share, ...]) -> bool:
+    if any(apart(share, other, shares) for other in gpu.shares):
         return False
     compute, memory = gpu.left
     total = gpu.before.memory_bytes
@@ -181,7 +187,7 @@ def place(
     for numbers in combinations(range(len(gpus)), share.count):
         chosen = tuple(gpus[number] for number in numbers)
         models = {gpu.before.model for gpu in (*chosen, *taken)}
-        if len(models) == 1 and all(fits(gpu, share) for gpu in chosen):
+        if len(models) == 1 and all(fits(gpu, share, demand.shares) for gpu in chosen):
             key = order(short(demand, share), taken, chosen)
             if key is not None:
                 options.append((key, numbers))

@@ -7,6 +7,7 @@ import pytest
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand, Memory, Share
+from kubeshare.core.errors import LedgerError
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
@@ -100,6 +101,21 @@ def test_shares_of_one_container_are_on_different_gpus(
     decision = policy(name)(Ledger([Node("n1")], gpus(0)), demand)
     assert (decision.outcome, decision.field) == ("rejected", "shares")
     assert len(set(policy(name)(Ledger([Node("n1")], gpus(0, 1)), demand).devices)) == 2
+
+
+@pytest.mark.parametrize("name", POLICIES)
+def test_shares_that_a_third_joins_are_on_different_gpus(name: str) -> None:
+    demand = several(
+        a_share("x", "0.1", containers=("a", "b")),
+        a_share("y", "0.1", containers=("b", "c")),
+        a_share("z", "0.1", containers=("c",)),
+    )
+    assert policy(name)(Ledger([Node("n1")], gpus(0, 1)), demand).field == "shares"
+    ledger = Ledger([Node("n1")], gpus(0, 1, 2))
+    decision = policy(name)(ledger, demand)
+    assert len(set(decision.devices)) == 3
+    with pytest.raises(LedgerError, match="shares x and z cannot be on one vGPU"):
+        ledger.place(demand, "n1/0", "n1/1", "n1/0")
 
 
 def test_a_small_share_leaves_the_gpu_that_another_needs() -> None:

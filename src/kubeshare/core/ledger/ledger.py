@@ -18,7 +18,7 @@ from typing import Final, TypeVar
 
 import msgspec
 
-from kubeshare.core.demand import Demand, LabelScope, Share, are_apart
+from kubeshare.core.demand import Demand, LabelScope, Share, groups_of
 from kubeshare.core.errors import LedgerError
 from kubeshare.core.ledger.device import Device, FreeGpu, Node, SelectableGpu
 from kubeshare.core.ledger.history import Snapshot
@@ -283,11 +283,12 @@ class Ledger:
         shares = demand.per_gpu()
         if len(device_ids) != len(shares):
             raise LedgerError(f"{demand.name} asks for {len(shares)} shares of vGPUs")
+        group = groups_of(demand.shares)
         on: dict[str, list[Share]] = defaultdict(list)
         joined: dict[str, Device] = {}
         for share, device_id in zip(shares, device_ids, strict=True):
             for other in on[device_id]:
-                if are_apart(share, other):
+                if group[share.name] == group[other.name]:
                     names = f"shares {other.name} and {share.name}"
                     raise LedgerError(f"{demand.name}: {names} cannot be on one vGPU, {device_id}")
             on[device_id].append(share)

@@ -15,7 +15,7 @@ from typing import Any, Final, Protocol, TypeAlias
 import msgspec
 
 from kubeshare.core import reasons
-from kubeshare.core.demand import Demand, Share, are_apart
+from kubeshare.core.demand import Demand, Share, groups_of
 from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.holder import Holder
 
@@ -33,29 +33,27 @@ class Gpu(msgspec.Struct, frozen=True):
         device: the device with the shares that were placed so far.
         before: the device without them, as the ledger has it.
         new: whether it is a free GPU, which would become a vGPU.
-        shares: the shares that were placed on it.
+        groups: the groups of the shares that were placed on it.
     """
 
     device: Device
     before: Device
     new: bool = False
-    shares: tuple[Share, ...] = ()
+    groups: frozenset[str] = frozenset()
 
     @classmethod
     def of(cls, device: Device, *, new: bool = False) -> "Gpu":
         """A GPU before any share is placed on it."""
         return cls(device, device, new)
 
-    def admits(self, share: Share, wanted: Demand) -> bool:
-        """Whether the share fits beside the other holders and apart from those of its demand."""
-        return not any(are_apart(share, other) for other in self.shares) and not reasons.room(
-            self.device, wanted
-        )
+    def admits(self, group: str, wanted: Demand) -> bool:
+        """Whether a share of a group fits beside the other holders, and none of it is here."""
+        return group not in self.groups and not reasons.room(self.device, wanted)
 
-    def with_share(self, share: Share, demand: Demand) -> "Gpu":
-        """The GPU with one more share."""
+    def with_share(self, share: Share, group: str, demand: Demand) -> "Gpu":
+        """The GPU with one more share, which is of a group."""
         holder = Holder.of_share(demand, share, self.device.memory_bytes)
-        return Gpu(self.device.with_holder(holder), self.before, self.new, (*self.shares, share))
+        return Gpu(self.device.with_holder(holder), self.before, self.new, self.groups | {group})
 
 
 class Preference(Protocol):
@@ -111,6 +109,7 @@ class _Search:
         self._demand = demand
         self._prefer = prefer
         self._shares = [(share, demand.reduced_to(share)) for share in largest_first(demand.shares)]
+        self._group = groups_of(demand.shares)
         self._steps = STEPS
 
     def place(self, at: int, gpus: dict[str, Gpu]) -> dict[str, list[Gpu]] | None:
@@ -118,13 +117,14 @@ class _Search:
         if at == len(self._shares):
             return {}
         share, wanted = self._shares[at]
-        fitting = [gpu for gpu in gpus.values() if gpu.admits(share, wanted)]
-        taken = [gpu for gpu in gpus.values() if gpu.shares]
+        group = self._group[share.name]
+        fitting = [gpu for gpu in gpus.values() if gpu.admits(group, wanted)]
+        taken = [gpu for gpu in gpus.values() if gpu.groups]
         for _, chosen in self._choices(wanted, fitting, taken):
             if not self._steps:
                 return None
             self._steps -= 1
-            joined = {gpu.device.id: gpu.with_share(share, self._demand) for gpu in chosen}
+            joined = {gpu.device.id: gpu.with_share(share, group, self._demand) for gpu in chosen}
             rest = self.place(at + 1, gpus | joined)
             if rest is not None:
                 return {share.name: list(chosen), **rest}
