@@ -46,6 +46,7 @@ def test_what_is_installed_says_the_defaults() -> None:
         ("pool: {minimum: -1}", ["pool.minimum", ">= 0"]),
         ("pool: {minimum: many}", ["pool.minimum", "int"]),
         ("pool: {idleSeconds: .nan}", ["pool.idleSeconds"]),
+        ("gpushare: {memoryUnit: GB}", ["gpushare.memoryUnit", "GB"]),
         ("pool: {warm: 1, warm: 2}", ["warm is given twice"]),
         ("pool: [1", ["is not YAML"]),
         ("pool: {idleSeconds: 2026-13-01}", ["is not YAML", "month must be in 1..12"]),

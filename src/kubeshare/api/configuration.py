@@ -20,6 +20,7 @@ from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.policies.gpuid_scope import GpuidScope
+from kubeshare.core.units import GI, MI
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.client.client import Client
@@ -93,12 +94,28 @@ class OwnedConfiguration(_Strict, frozen=True, kw_only=True):
     mixed: bool = False
 
 
+class GpushareConfiguration(_Strict, frozen=True, kw_only=True):
+    """What the pods of Alibaba's gpushare mean, and the nodes dedicated to them.
+
+    Attributes:
+        memory_unit: the unit of ``aliyun.com/gpu-mem``, of pods and of nodes.
+    """
+
+    memory_unit: Literal["GiB", "MiB"] = "GiB"
+
+    @property
+    def unit_bytes(self) -> int:
+        """The bytes of the unit."""
+        return {"GiB": GI, "MiB": MI}[self.memory_unit]
+
+
 class Configuration(_Strict, frozen=True, kw_only=True):
     """The whole configuration, with its defaults.
 
     Attributes:
         pool: what happens to idle vGPUs.
         owned: which nodes' GPUs KubeShare owns.
+        gpushare: what the pods of Alibaba's gpushare mean.
         autoscaler: how demands without a GPU are shown to a cluster autoscaler.
         gang_timeout_seconds: how long a gang may hold shares without having started; then it
             releases them all.
@@ -116,6 +133,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
 
     pool: PoolConfiguration = field(default_factory=PoolConfiguration)
     owned: OwnedConfiguration = field(default_factory=OwnedConfiguration)
+    gpushare: GpushareConfiguration = field(default_factory=GpushareConfiguration)
     autoscaler: AutoscalerConfiguration = field(default_factory=AutoscalerConfiguration)
     gang_timeout_seconds: Annotated[float, Meta(ge=1, le=24 * 3600)] = 300.0
     preemption: bool = False
