@@ -1,0 +1,1 @@
+"""The JSON that kube-scheduler and an extender exchange."""
