@@ -11,6 +11,7 @@ import pytest
 from fakes.node import (
     A_GPU,
     NODE,
+    OTHER_GPU,
     Cluster,
     FakeKubelet,
     FixedGpus,
@@ -42,13 +43,13 @@ class Lab:
     def __init__(self, server: FakeApiServer, paths: NodePaths) -> None:
         self.kubelet = FakeKubelet()
         self.paths = paths
-        self._server = server
+        self.server = server
 
     @asynccontextmanager
     async def agent(self) -> AsyncIterator[Agent]:
         """Run an agent until the block ends, then stop it as SIGTERM does."""
         library = InstalledLibrary(Path("/lib.so"), Path("/preload"))
-        async with self._server.client() as client:
+        async with self.server.client() as client:
             program = Program("agent", client, port=0)
             agent = Agent(client, NODE, self.paths, FixedGpus(), library)
             agent.add_to(program)
@@ -167,5 +168,85 @@ def test_two_pods_are_prepared_side_by_side(lab: Lab, cluster: Cluster) -> None:
             assert not waiting.done()
             cluster.add_vgpu("red", cluster.holder("b"), cluster.holder("a"))
             assert (await waiting)[CLAIM.uid].error == ""
+
+    lab.run(main)
+
+
+def plugin_offers(lab: Lab) -> None:
+    lab.kubelet.offered["nvidia.com/gpu"] = [A_GPU.uuid]
+
+
+def pod_has(lab: Lab) -> None:
+    """The device plugin has stopped again; a pod keeps the GPU that it got."""
+    lab.kubelet.devices["default", "native"] = {"nvidia.com/gpu": [A_GPU.uuid]}
+
+
+def driver_offers(lab: Lab) -> None:
+    attributes = {"uuid": {"string": A_GPU.uuid}}
+    spec = {"driver": "gpu.nvidia.com", "nodeName": NODE, "pool": {"name": NODE}}
+    devices = [{"name": "gpu-0", "attributes": attributes}]
+    lab.server.seed(
+        RESOURCE_SLICES, {"metadata": {"name": "s"}, "spec": spec | {"devices": devices}}
+    )
+
+
+def other_gpu_is_offered(lab: Lab) -> None:
+    lab.kubelet.offered["nvidia.com/gpu"] = [OTHER_GPU.uuid]
+
+
+def placeholder_has(lab: Lab) -> None:
+    """It is being deleted, since its vGPU has become static."""
+    lab.kubelet.devices[NAMESPACE, placeholder_name("red")] = {"nvidia.com/gpu": [A_GPU.uuid]}
+
+
+def add_static_vgpu(lab: Lab, cluster: Cluster) -> None:
+    cluster.add_vgpu("red", cluster.holder("a"))
+    cluster.add_pod("a")
+    lab.server.change(VGPUS, "red", "", lambda vgpu: vgpu["spec"].update(pool="static"))
+
+
+@pytest.mark.parametrize(
+    ("other", "refused"),
+    [
+        (plugin_offers, True),
+        (pod_has, True),
+        (driver_offers, True),
+        (other_gpu_is_offered, False),
+        (placeholder_has, False),
+    ],
+)
+def test_a_share_of_a_static_vgpu_is_refused_while_another_pod_may_have_the_gpu(
+    lab: Lab, cluster: Cluster, other: Callable[[Lab], None], *, refused: bool
+) -> None:
+    async def main() -> None:
+        add_static_vgpu(lab, cluster)
+        other(lab)
+        async with lab.agent():
+            answer = (await lab.kubelet.prepare(CLAIM))[CLAIM.uid]
+        assert (f"KubeShare owns GPU {A_GPU.uuid}" in answer.error) == refused, answer.error
+
+    lab.run(main)
+
+
+def test_a_share_of_a_static_vgpu_that_was_granted_stays(lab: Lab, cluster: Cluster) -> None:
+    async def main() -> None:
+        add_static_vgpu(lab, cluster)
+        async with lab.agent():
+            first = await lab.kubelet.prepare(CLAIM)
+            plugin_offers(lab)
+            assert await lab.kubelet.prepare(CLAIM) == first
+
+    lab.run(main)
+
+
+def test_a_share_of_a_static_vgpu_is_refused_while_the_kubelet_does_not_answer(
+    lab: Lab, cluster: Cluster
+) -> None:
+    async def main() -> None:
+        add_static_vgpu(lab, cluster)
+        async with lab.agent():
+            lab.paths.pod_resources_socket.unlink()
+            answer = (await lab.kubelet.prepare(CLAIM))[CLAIM.uid]
+        assert "the kubelet does not answer" in answer.error
 
     lab.run(main)

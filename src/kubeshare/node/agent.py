@@ -24,7 +24,7 @@ from kubeshare.node.gpus.discovery import GpuProcess, NvmlGpus
 from kubeshare.node.gpus.dra_gpus import DraGpus
 from kubeshare.node.gpus.inventory import Gpus, Inventory
 from kubeshare.node.gpus.placeholder_gpu import AllocatedGpus, PlaceholderGpus
-from kubeshare.node.gpus.pod_resources import allocated_gpus, gpus_in_use
+from kubeshare.node.gpus.pod_resources import allocated_gpus, gpus_in_use, gpus_of_others
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.node_view import NodePod, NodeView
 from kubeshare.node.paths import NodePaths
@@ -111,6 +111,7 @@ class Agent:
             self.grants,
             library=library,
             cdi_folders=[paths.static_cdi_folder, paths.dynamic_cdi_folder],
+            gpus_of_others=None if allocated else partial(self._gpus_of_others, socket),
         )
         self.releaser = Releaser(client, self.view, self.grants, paths.dynamic_cdi_folder)
         self.events = EventRecorder(client, "kubeshare.nthu/node-agent", node)
@@ -149,6 +150,9 @@ class Agent:
     async def unprepare(self, claim: ClaimReference) -> None:
         """See ``Releaser.unprepare``."""
         await self.releaser.unprepare(claim)
+
+    async def _gpus_of_others(self, socket: Path) -> set[str]:
+        return {*self.dra_gpus.drivers(), *await gpus_of_others(socket, self.dra_gpus.uuid)}
 
     def _pod_changed(self, change: Change[NodePod]) -> None:
         if change.object.uses_whole_gpus:

@@ -1,6 +1,6 @@
 """A fake kubelet: the other side of its sockets."""
 
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any
@@ -21,6 +21,7 @@ class FakeKubelet:
     Attributes:
         devices: (namespace, pod) -> resource name -> device ids.
         claimed: (namespace, pod) -> driver, pool and name of each device of its claims.
+        offered: resource name -> ids of the devices that plugins offer.
         cdi_devices: (namespace, pod) -> full names of the CDI devices of these.
         lists: how often PodResources was asked.
     """
@@ -28,6 +29,7 @@ class FakeKubelet:
     def __init__(self) -> None:
         self.devices: dict[tuple[str, str], dict[str, list[str]]] = {}
         self.claimed: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
+        self.offered: dict[str, list[str]] = {}
         self.cdi_devices: dict[tuple[str, str], list[str]] = {}
         self.lists = 0
         self.info: pluginregistration_pb2.PluginInfo | None = None
@@ -80,13 +82,13 @@ class FakeKubelet:
         """Serve the PodResources API during the block."""
         socket.parent.mkdir(parents=True, exist_ok=True)
         server = grpc.aio.server()
-        method: Callable[..., Awaitable[Any]] = self._list
-        handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
-            method,
-            request_deserializer=podresources_pb2.ListPodResourcesRequest.FromString,
-            response_serializer=lambda answer: bytes(answer.SerializeToString()),
-        )
-        service = grpc.method_handlers_generic_handler("v1.PodResourcesLister", {"List": handler})
+        handlers = {
+            "List": _handler(self._list, podresources_pb2.ListPodResourcesRequest),
+            "GetAllocatableResources": _handler(
+                self._allocatable, podresources_pb2.AllocatableResourcesRequest
+            ),
+        }
+        service = grpc.method_handlers_generic_handler("v1.PodResourcesLister", handlers)
         server.add_generic_rpc_handlers((service,))
         server.add_insecure_port(f"unix:{socket}")
         await server.start()
@@ -111,6 +113,11 @@ class FakeKubelet:
             ]
         )
 
+    async def _allocatable(
+        self, _request: Any, _context: Any
+    ) -> podresources_pb2.AllocatableResourcesResponse:
+        return podresources_pb2.AllocatableResourcesResponse(devices=_devices(self.offered))
+
     def _container(self, namespace: str, name: str) -> podresources_pb2.ContainerResources:
         cdi_devices = [
             podresources_pb2.CDIDevice(name=device)
@@ -124,10 +131,7 @@ class FakeKubelet:
         ]
         return podresources_pb2.ContainerResources(
             name="main",
-            devices=[
-                podresources_pb2.ContainerDevices(resource_name=resource, device_ids=ids)
-                for resource, ids in self.devices.get((namespace, name), {}).items()
-            ],
+            devices=_devices(self.devices.get((namespace, name), {})),
             dynamic_resources=[
                 podresources_pb2.DynamicResource(
                     claim_name=f"{name}-claim", claim_namespace=namespace, claim_resources=claimed
@@ -136,6 +140,22 @@ class FakeKubelet:
             if claimed
             else [],
         )
+
+
+def _devices(ids: Mapping[str, Sequence[str]]) -> list[podresources_pb2.ContainerDevices]:
+    """The devices of plugins, by resource name."""
+    return [
+        podresources_pb2.ContainerDevices(resource_name=resource, device_ids=found)
+        for resource, found in ids.items()
+    ]
+
+
+def _handler(method: Callable[..., Awaitable[Any]], request: Any) -> Any:
+    return grpc.unary_unary_rpc_method_handler(
+        method,
+        request_deserializer=request.FromString,
+        response_serializer=lambda answer: bytes(answer.SerializeToString()),
+    )
 
 
 async def _call(channel: grpc.aio.Channel, method: str, request: Any, response: Any) -> Any:

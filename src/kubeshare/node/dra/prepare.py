@@ -10,7 +10,8 @@ Prepare is idempotent: the same holders give the same grant, spec and response.
 """
 
 import asyncio
-from collections.abc import Sequence
+from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 
 import structlog
@@ -24,6 +25,7 @@ from kubeshare.node.dra.claims import Claims, PodClaim
 from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError, PreparedDevice
 from kubeshare.node.dra.grants import GrantRefusedError, Grants
 from kubeshare.node.gpus.inventory import Inventory
+from kubeshare.node.gpus.pod_resources import PodResourcesError
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.node_view import NodeView
 from kubeshare.tokens.files.grants import GrantedShare
@@ -33,6 +35,13 @@ log = structlog.get_logger(__name__)
 # Longer than a standby device manager takes to become leader (15 s); the kubelet gives a call
 # 45 s.
 HOLDER_WAIT_SECONDS = 30.0
+
+
+GpusOfOthers = Callable[[], Awaitable[AbstractSet[str]]]
+"""Asks for the UUIDs of the GPUs that a device plugin or a DRA driver offers, or a pod uses whole.
+
+Raises ``PodResourcesError`` if the kubelet does not answer.
+"""
 
 
 class Preparer:
@@ -45,6 +54,7 @@ class Preparer:
         grants: the grant files that the token daemon reads.
         library: the device library that containers mount.
         cdi_folders: the runtime's folders; specs of claims are written into the last one.
+        gpus_of_others: asks for the UUIDs of the GPUs that others than KubeShare hand out.
         holder_wait: seconds to wait for holders and their GPUs.
 
     Attributes:
@@ -60,6 +70,7 @@ class Preparer:
         *,
         library: InstalledLibrary,
         cdi_folders: Sequence[Path],
+        gpus_of_others: GpusOfOthers | None = None,
         holder_wait: float = HOLDER_WAIT_SECONDS,
     ) -> None:
         self._claims = Claims(client, view.pods)
@@ -68,6 +79,7 @@ class Preparer:
         self._grants = grants
         self._library = library
         self._cdi_folders = list(cdi_folders)
+        self._gpus_of_others = gpus_of_others
         self._holder_wait = holder_wait
         self.pods: set[str] = set()
 
@@ -96,6 +108,8 @@ class Preparer:
         prepared_before = self._grants.read(reference.uid) is not None
         try:
             shares = await self._shares(reference, claim, deadline)
+            if not prepared_before:
+                await self._check_owned(shares)
             gpus = [cdi.find_gpu(self._cdi_folders, share.uuid) for share in shares]
             # No await from here to the grant, so that no two claims of a pod pass the check.
             self._check_only_claim(reference, claim.pod_uid)
@@ -113,6 +127,28 @@ class Preparer:
             PreparedDevice(result.request, result.pool, result.device, names, result.share_id)
             for result in claim.results
         ]
+
+    async def _check_owned(self, shares: Sequence[GrantedShare]) -> None:
+        """Nobody else may hand out a GPU without a placeholder.
+
+        The record of who owns the GPUs of a node may be old: only the leading device manager
+        writes it.
+        """
+        static = {vgpu.spec.uuid for vgpu in self._view.all_vgpus() if vgpu.spec.is_static}
+        owned = [share.uuid for share in shares if share.uuid in static]
+        if not owned or self._gpus_of_others is None:
+            return
+        try:
+            others = await self._gpus_of_others()
+        except PodResourcesError as error:
+            raise ValueError(str(error)) from error
+        for uuid in owned:
+            if uuid in others:
+                raise ValueError(
+                    f"KubeShare owns GPU {uuid}, and another pod may have it too: a device plugin "
+                    f"or DRA driver of node {self._view.node} offers it, or a pod uses it. Stop "
+                    f"what offers it; `kubectl describe gpunode {self._view.node}` says more"
+                )
 
     def _check_only_claim(self, reference: ClaimReference, pod_uid: str) -> None:
         """A pod has one claim on this driver: each further one would grant its shares again."""

@@ -5,7 +5,8 @@ that on the PodResources API, a socket on the node. A plugin's device ids are UU
 driver's device has a name, whose UUID is in a ResourceSlice.
 """
 
-from collections.abc import Callable
+import asyncio
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 
 import grpc
@@ -16,6 +17,7 @@ from kubeshare.node.gpus.dra_gpus import DraDevice
 from kubeshare.node.proto import podresources_pb2 as messages
 
 _LIST = "/v1.PodResourcesLister/List"
+_ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
 _TIMEOUT_SECONDS = 5.0
 
 # The kubelet refuses the percent-encoded socket path that gRPC sends as the authority.
@@ -55,6 +57,32 @@ async def gpus_in_use(socket: Path, uuid_of: Callable[[DraDevice], str]) -> set[
     return plugged | {uuid_of(device) for pod in users for device in _claimed(pod)}
 
 
+async def gpus_of_others(socket: Path, uuid_of: Callable[[DraDevice], str]) -> set[str]:
+    """The ids of the whole GPUs that a device plugin offers, or pods but placeholders use.
+
+    A pod keeps the GPU of a plugin that has stopped; ``uuid_of`` as above.
+
+    Raises:
+        PodResourcesError: the kubelet does not answer.
+    """
+    offered, in_use = await asyncio.gather(_offered_gpus(socket), gpus_in_use(socket, uuid_of))
+    return offered | in_use
+
+
+async def _offered_gpus(socket: Path) -> set[str]:
+    async with grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
+        get = channel.unary_unary(
+            _ALLOCATABLE,
+            request_serializer=messages.AllocatableResourcesRequest.SerializeToString,
+            response_deserializer=messages.AllocatableResourcesResponse.FromString,
+        )
+        try:
+            answer = await get(messages.AllocatableResourcesRequest(), timeout=_TIMEOUT_SECONDS)
+        except grpc.RpcError as error:
+            raise _no_answer(socket, error) from error
+    return set(_whole(answer.devices))
+
+
 async def _list_pods(socket: Path) -> list[messages.PodResources]:
     async with grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
         list_pods = channel.unary_unary(
@@ -71,13 +99,14 @@ async def _list_pods(socket: Path) -> list[messages.PodResources]:
 
 def _plugged(pod: messages.PodResources) -> list[str]:
     """The ids of the whole GPUs that a device plugin gave a pod."""
-    return [
-        device
-        for container in pod.containers
-        for devices in container.devices
-        if devices.resource_name == WHOLE_GPU_RESOURCE
-        for device in devices.device_ids
-    ]
+    return [device for container in pod.containers for device in _whole(container.devices)]
+
+
+def _whole(found: Iterable[messages.ContainerDevices]) -> Iterator[str]:
+    """The ids of the whole GPUs among the devices of plugins."""
+    for devices in found:
+        if devices.resource_name == WHOLE_GPU_RESOURCE:
+            yield from devices.device_ids
 
 
 def _claimed(pod: messages.PodResources) -> list[DraDevice]:
