@@ -12,7 +12,7 @@ On each GPU at most one member is not CLOSED. ``usage`` measures how much each m
 """
 
 from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch
-from kubeshare.core.token.arbiter import QUOTA_NS, Arbiter, UnknownMemberError
+from kubeshare.core.token.arbiter import QUOTA_NS, Amounts, Arbiter, UnknownMemberError
 from kubeshare.core.token.member import MemberView
 from kubeshare.core.token.share import Tally
 from kubeshare.core.token.usage import DECAYED_AVERAGE, SLIDING_WINDOW, Measure
@@ -22,6 +22,7 @@ __all__ = [
     "QUOTA_NS",
     "SLIDING_WINDOW",
     "Action",
+    "Amounts",
     "Arbiter",
     "Close",
     "Extend",

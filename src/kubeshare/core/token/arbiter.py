@@ -10,7 +10,7 @@ A holder that does not report is charged until it is bypassed.
 """
 
 from collections.abc import Collection, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 from kubeshare.core.token.action import Action
 from kubeshare.core.token.entitlement import SHORTEST_GRANT_NS
@@ -22,6 +22,10 @@ from kubeshare.core.token.usage import DECAYED_AVERAGE, Measure
 
 QUOTA_NS: Final = 100_000_000
 """The longest grant, where neither the daemon nor the grant says otherwise."""
+
+Amounts: TypeAlias = tuple[int, int] | tuple[int, int, int]
+"""Request and limit of a share, and its limit while it is the only one of its GPU, in micros; the
+last is the limit where it is left out or smaller."""
 
 _IDLE_TOGETHER_NS: Final = 10_000_000
 _LATE_IDLE_REPORT_NS: Final = 20_000_000
@@ -61,7 +65,7 @@ class Arbiter:
     def add(
         self,
         name: str,
-        shares: Mapping[str, tuple[int, int]],
+        shares: Mapping[str, Amounts],
         now: int,
         *,
         quota_ns: int | None = None,
@@ -71,7 +75,7 @@ class Arbiter:
 
         Args:
             name: unique.
-            shares: request and limit in micros, by GPU.
+            shares: GPU → amounts.
             now: ns.
             quota_ns: its own, instead of the arbiter's.
             tallies: GPU → earlier counters of the member, which are continued.
@@ -84,13 +88,13 @@ class Arbiter:
         member = Member(name, quota_ns or self.quota_ns)
         self._members[name] = member
         actions: list[Action] = []
-        for gpu, (request, limit) in sorted(shares.items()):
+        for gpu, amounts in sorted(shares.items()):
             token = self._tokens.setdefault(gpu, GpuToken(gpu))
-            spec = ShareSpec(request, limit, member.quota_ns)
-            share = MemberShare(name, token, spec, self._measure, now)
+            share = MemberShare(name, token, _spec(amounts, member), self._measure, now)
             if tallies is not None and gpu in tallies:
                 share.tally = tallies[gpu]
-            member.shares[gpu] = token.shares[name] = share
+            member.shares[gpu] = share
+            token.add(share, now)
             if token.held is not None:
                 self._turns.watch(self._members[token.held.member], actions)
         return actions
@@ -98,7 +102,7 @@ class Arbiter:
     def change(
         self,
         name: str,
-        shares: Mapping[str, tuple[int, int]],
+        shares: Mapping[str, Amounts],
         now: int,
         *,
         quota_ns: int | None = None,
@@ -112,8 +116,8 @@ class Arbiter:
         if shares.keys() != member.shares.keys():
             raise ValueError(f"{name} has shares of other GPUs")
         member.quota_ns = quota_ns or self.quota_ns
-        for gpu, (request, limit) in shares.items():
-            member.shares[gpu].change(ShareSpec(request, limit, member.quota_ns), now)
+        for gpu, amounts in shares.items():
+            member.shares[gpu].change(_spec(amounts, member), now)
         return self._turns.decide(now, [])
 
     def remove(self, name: str, now: int) -> list[Action]:
@@ -122,7 +126,7 @@ class Arbiter:
         actions = self._turns.release(member, now)
         del self._members[name]
         for gpu, share in member.shares.items():
-            del share.token.shares[name]
+            share.token.remove(name, now)
             if not share.token.shares:
                 del self._tokens[gpu]
         return self._turns.decide(now, actions)
@@ -219,3 +223,8 @@ class Arbiter:
             return self._members[name]
         except KeyError:
             raise UnknownMemberError(f"no member {name} here") from None
+
+
+def _spec(amounts: Amounts, member: Member) -> ShareSpec:
+    request, limit, *alone = amounts
+    return ShareSpec(request, limit, member.quota_ns, *alone)

@@ -76,6 +76,10 @@ class Guarantee:
         """Account later for a use that was first taken for idle time."""
         self._behind = max(-_MEMORY_NS * MICROS, self._behind - used_ns * MICROS)
 
+    def forgive(self) -> None:
+        """Forget use beyond the request."""
+        self._behind = max(0, self._behind)
+
 
 class Allowance:
     """How long a member may still run before it exceeds its limit.
@@ -84,16 +88,21 @@ class Allowance:
     of use. Unused credit is kept up to a cap, and an overrun is owed. A member whose credit is
     spent stays *held back* until it has enough for one grant, so it does not run in slivers.
 
+    The limit may change: in any time a member uses no more than the integral of its limit and
+    the credit that it had. While it has no limit its use costs nothing, and pays back what it
+    owes; nothing can run out then.
+
     Args:
         limit: micros, less than a whole GPU.
         quota_ns: the longest grant.
         now: ns.
     """
 
-    __slots__ = ("_at_ns", "_cap", "_credit", "_enough", "_limit", "held_back")
+    __slots__ = ("_at_ns", "_cap", "_credit", "_enough", "_limit", "_quota_ns", "held_back")
 
     def __init__(self, limit: int, quota_ns: int, now: int) -> None:
         self._limit = limit
+        self._quota_ns = quota_ns
         self._enough = paced_grant_ns(limit, quota_ns) * (MICROS - limit)
         self._cap = 2 * quota_ns * MICROS
         self._credit = self._enough
@@ -104,8 +113,28 @@ class Allowance:
         """Account for the time up to `now`; times before the last one change nothing."""
         elapsed = max(0, now - self._at_ns)
         self._at_ns = max(now, self._at_ns)
-        rate = self._limit - MICROS if using else self._limit
-        self._add(elapsed * rate)
+        if not using:
+            self._add(elapsed * self._limit)
+        elif self._limit < MICROS:
+            self._add(elapsed * (self._limit - MICROS))
+        else:
+            self._add(min(elapsed * MICROS, max(0, -self._credit)))
+
+    def change(self, limit: int, now: int, *, using: bool) -> None:
+        """Change the limit from `now` on; a whole GPU is none.
+
+        Of what it saved under a higher limit it keeps enough for one grant, so it is held to a
+        lower one after a quota at the latest.
+        """
+        self.advance(now, using=using)
+        is_lower = limit < self._limit
+        self._limit = limit
+        self._enough = paced_grant_ns(limit, self._quota_ns) * (MICROS - limit)
+        if is_lower:
+            self._credit = min(self._credit, self._enough)
+        if limit == 0:
+            self.held_back = True
+        self._add(0)
 
     def add(self, used_ns: int) -> None:
         """Account later for a use that was first taken for idle time."""

@@ -61,17 +61,37 @@ class GpuToken:
         self.booked_ns = 0
         self.lost_ns = 0
 
+    def add(self, share: "MemberShare", now: int) -> None:
+        """Add the share of a new member."""
+        self.shares[share.member] = share
+        self._set_alone(now)
+
+    def remove(self, member: str, now: int) -> None:
+        """Remove the share of a member; who is left alone is held to its limit while alone."""
+        del self.shares[member]
+        self._set_alone(now)
+
+    def _set_alone(self, now: int) -> None:
+        is_alone = len(self.shares) == 1
+        for share in self.shares.values():
+            share.set_alone(now, is_alone=is_alone)
+
     def clock(self, now: int) -> int:
         """The time without what handovers lost, which counts for no member."""
         return now - self.lost_ns
 
 
 class ShareSpec(msgspec.Struct, frozen=True):
-    """Request and limit of a share in micros, and its longest grant in ns."""
+    """Request and limit of a share in micros, and its longest grant in ns.
+
+    Attributes:
+        limit_alone_micros: the limit while it is the GPU's only share; the limit if smaller.
+    """
 
     request_micros: int
     limit_micros: int
     quota_ns: int
+    limit_alone_micros: int = 0
 
 
 class MemberShare:
@@ -87,7 +107,7 @@ class MemberShare:
     Attributes:
         usage: the measure that shares are compared by.
         recent: usage in the last seconds, for display.
-        allowance: what is left of its limit; None without a limit.
+        allowance: what is left of its present limit; None without one.
         waits: whether its member waits for this GPU.
         since_ns: its use is accounted for up to this time.
         closed_ns: when its gate last went to CLOSING.
@@ -97,7 +117,9 @@ class MemberShare:
     """
 
     __slots__ = (
+        "_account",
         "_guarantee",
+        "_is_alone",
         "allowance",
         "bypassed_ns",
         "closed_ns",
@@ -123,7 +145,8 @@ class MemberShare:
         self._guarantee: Guarantee | None = None
         if measure.exact_requests:
             self._guarantee = Guarantee(spec.request_micros, spec.quota_ns, token.clock(now))
-        self.allowance = _allowance(spec, now)
+        self._account = self.allowance = _allowance(spec, now)
+        self._is_alone = False
         self.waits = False
         self.since_ns = now
         self.closed_ns = now - PACE_NS
@@ -139,14 +162,40 @@ class MemberShare:
     def change(self, spec: ShareSpec, now: int) -> None:
         """Set another request and limit; what it used and is owed stays."""
         self.settle(now)
-        if (spec.limit_micros, spec.quota_ns) != (
-            self.spec.limit_micros,
-            self.spec.quota_ns,
-        ):
-            self.allowance = _allowance(spec, now)
+        before, self.spec = self.spec, spec
+        if _limits(before) != _limits(spec):
+            self._account = _allowance(spec, now)
+            self._set_limit(now)
         if self._guarantee is not None:
             self._guarantee.change(spec.request_micros, spec.quota_ns)
-        self.spec = spec
+
+    def set_alone(self, now: int, *, is_alone: bool) -> None:
+        """Hold it to its limit while alone, or to its limit again.
+
+        What it used beyond its limit while alone was taken from no one, so from then on it counts
+        nowhere: its request is not behind, its usage is at the limit at most, and its credit
+        is that of the limit which was in force. Only the lease that goes on counts in full.
+        """
+        if is_alone is self._is_alone:
+            return
+        self._is_alone = is_alone
+        if self.spec.limit_alone_micros <= self.spec.limit_micros:
+            return
+        self.settle(now)
+        if not is_alone:
+            self.usage.cap(self.spec.limit_micros / MICROS, now)
+            if self._guarantee is not None:
+                self._guarantee.forgive()
+        self._set_limit(now)
+
+    def _set_limit(self, now: int) -> None:
+        """Put the limit in force that holds now."""
+        limit = self.spec.limit_micros
+        if self._is_alone:
+            limit = max(limit, self.spec.limit_alone_micros)
+        if self._account is not None:
+            self._account.change(limit, now, using=self.is_held)
+        self.allowance = self._account if limit < MICROS else None
 
     def settle(self, now: int) -> None:
         """Account for the time up to now; a use that goes on is accounted for at its end."""
@@ -167,8 +216,8 @@ class MemberShare:
             self._account_for_use(until, clock_ns)
         elif self._guarantee is not None:
             self._guarantee.wait(clock_ns, wanting=self.waits)
-        if self.allowance is not None:
-            self.allowance.advance(until, using=using)
+        if self._account is not None:
+            self._account.advance(until, using=using)
         self.since_ns = until
 
     def _account_for_use(self, until: int, clock_ns: int) -> None:
@@ -264,3 +313,8 @@ class MemberShare:
 
 def _allowance(spec: ShareSpec, now: int) -> Allowance | None:
     return Allowance(spec.limit_micros, spec.quota_ns, now) if spec.limit_micros < MICROS else None
+
+
+def _limits(spec: ShareSpec) -> tuple[int, int, int]:
+    """All of it that an allowance depends on."""
+    return spec.limit_micros, spec.limit_alone_micros, spec.quota_ns

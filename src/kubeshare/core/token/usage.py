@@ -30,6 +30,9 @@ class Usage(Protocol):
     def use(self, start: int, end: int) -> None:
         """Account for a use, possibly earlier than uses already accounted for."""
 
+    def cap(self, most: float, now: int) -> None:
+        """Forget what was used beyond this share."""
+
 
 class DecayedAverage:
     """The share of time used, exponentially decayed.
@@ -64,6 +67,11 @@ class DecayedAverage:
         self._share = self.at(at) + used
         self._at_ns = at
 
+    def cap(self, most: float, now: int) -> None:
+        """Forget what was used beyond this share."""
+        self._share = min(most, self.at(now))
+        self._at_ns = max(now, self._at_ns)
+
 
 class SlidingWindow:
     """The share of the last ``window_ns`` that was used; a newcomer has used nothing.
@@ -96,6 +104,15 @@ class SlidingWindow:
         uses.append((start, end))
         while uses[0][1] <= end - self._window_ns:
             uses.popleft()
+
+    def cap(self, most: float, now: int) -> None:
+        """Forget what was used beyond this share: of each use the same part at its end."""
+        share, begin = self.at(now), now - self._window_ns
+        if share > most:
+            within = ((max(start, begin), end) for start, end in self._uses if end > begin)
+            self._uses = deque(
+                (start, start + int((end - start) * most / share)) for start, end in within
+            )
 
 
 class Measure(NamedTuple):
