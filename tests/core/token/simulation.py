@@ -72,14 +72,18 @@ class Simulation:
         request: float,
         limit: float,
         *,
+        alone: float = 0,
         drain_ms: int = 10,
         gpus: Sequence[str] = (GPU,),
+        is_idle: bool = False,
     ) -> Job:
+        """Add a job; ``alone`` is its limit while alone, and an idle one never wants a GPU."""
         job = Job(tuple(gpus), lambda: self.random.randint(0, drain_ms * MS))
         self.jobs[name] = job
-        spec = (round(request * 1e6), round(limit * 1e6))
+        spec = (round(request * 1e6), round(limit * 1e6), round(alone * 1e6))
         self._binder(self.arbiter.add(name, dict.fromkeys(gpus, spec), self.now))
-        self._want(name)
+        if not is_idle:
+            self._want(name)
         return job
 
     def leave(self, name: str) -> None:

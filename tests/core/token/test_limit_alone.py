@@ -1,0 +1,326 @@
+"""The limit of a member while it is alone on its GPU, and what remains of it afterwards."""
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from core.token.simulation import GPU, MS, SECOND, Simulation
+from kubeshare.core.token import (
+    DECAYED_AVERAGE,
+    SLIDING_WINDOW,
+    Arbiter,
+    Close,
+    Extend,
+    Measure,
+    Open,
+    Shut,
+    Watch,
+)
+from kubeshare.core.token.entitlement import Allowance, Guarantee
+from kubeshare.core.token.share import BEHIND, GpuToken, MemberShare, ShareSpec
+from kubeshare.core.token.usage import DecayedAverage, SlidingWindow
+
+MICROS = 1_000_000
+OTHER_GPU = "gpu-1"
+QUOTA = 100 * MS
+
+UNLIMITED_ALONE = (300_000, 300_000, MICROS)
+IDLE = (0, MICROS)
+
+
+def share_of(simulation: Simulation, for_ns: int = 10 * SECOND) -> float:
+    """Which part of the time `a` has the GPU from now on."""
+    return simulation.shares(for_ns)["a"]
+
+
+@pytest.mark.parametrize("measure", [DECAYED_AVERAGE, SLIDING_WINDOW], ids=["average", "window"])
+@pytest.mark.parametrize("alone", [0.9, 1.0])
+def test_a_second_member_even_an_idle_one_makes_the_limit_bind(
+    alone: float, measure: Measure
+) -> None:
+    simulation = Simulation(measure=measure)
+    simulation.join("a", 0.3, 0.3, alone=alone, drain_ms=0)
+    for _ in range(2):
+        simulation.run(2 * SECOND)
+        assert share_of(simulation) == pytest.approx(alone, abs=0.005)
+        simulation.join("b", 0.5, 1, is_idle=True)
+        assert share_of(simulation) == pytest.approx(0.3, abs=0.012)
+        simulation.leave("b")
+
+
+def test_the_limit_binds_within_one_quota() -> None:
+    arbiter = Arbiter()
+    arbiter.add("a", {GPU: UNLIMITED_ALONE}, 0)
+    # Without a limit a pause of a member that is alone costs no one.
+    assert arbiter.want("a", 0) == [Open("a", GPU, 100 * MS)]
+    for end in range(100, 1000, 100):
+        assert arbiter.tick(end * MS)[0] == Extend("a", GPU, (end + 100) * MS)
+
+    assert arbiter.add("b", {GPU: IDLE}, 950 * MS) == []
+    assert arbiter.tick(1000 * MS) == [Extend("a", GPU, 1050 * MS)]
+    assert arbiter.tick(1050 * MS) == [Close("a", GPU)]
+    assert arbiter.drained("a", GPU, 1050 * MS, 1050 * MS) == [Shut("a", GPU)]
+    assert arbiter.want("a", 1051 * MS) == []
+    assert arbiter.views(1060 * MS)[0].state == "held back"
+
+
+def test_who_is_held_back_runs_again_as_soon_as_it_is_alone() -> None:
+    arbiter = Arbiter()
+    arbiter.add("b", {GPU: IDLE}, 0)
+    arbiter.add("a", {GPU: UNLIMITED_ALONE}, 0)
+    assert arbiter.want("a", 0) == [Open("a", GPU, 100 * MS), Watch("a", GPU)]
+    arbiter.tick(100 * MS)
+    arbiter.drained("a", GPU, 100 * MS, 100 * MS)
+    assert arbiter.want("a", 101 * MS) == []
+
+    assert arbiter.remove("b", 120 * MS) == [Open("a", GPU, 220 * MS)]
+    assert arbiter.tick(220 * MS)[0] == Extend("a", GPU, 320 * MS)
+
+
+def test_who_holds_the_gpu_when_it_becomes_alone_goes_on() -> None:
+    arbiter = Arbiter()
+    arbiter.add("b", {GPU: IDLE}, 0)
+    arbiter.add("a", {GPU: UNLIMITED_ALONE}, 0)
+    arbiter.want("a", 0)
+    arbiter.remove("b", 50 * MS)
+
+    assert arbiter.tick(100 * MS) == [Extend("a", GPU, 200 * MS)]
+
+
+def test_each_gpu_has_its_own_neighbours() -> None:
+    arbiter = Arbiter()
+    arbiter.add("a", {GPU: UNLIMITED_ALONE, OTHER_GPU: UNLIMITED_ALONE}, 0)
+    arbiter.add("b", {GPU: IDLE}, 0)
+
+    assert Watch("a", OTHER_GPU) not in arbiter.want("a", 0, [OTHER_GPU])
+    arbiter.gone("a", 10 * MS)
+    assert Watch("a", GPU) in arbiter.want("a", 10 * MS, [GPU])
+
+
+def test_a_limit_while_alone_below_the_limit_is_the_limit() -> None:
+    simulation = Simulation()
+    simulation.join("a", 0.3, 0.6, alone=0.5, drain_ms=0)
+    simulation.run(2 * SECOND)
+
+    assert share_of(simulation) == pytest.approx(0.6, abs=0.005)
+
+
+def test_a_changed_limit_while_alone_holds_from_then_on() -> None:
+    arbiter = Arbiter()
+    arbiter.add("a", {GPU: (300_000, 300_000)}, 0)
+    arbiter.want("a", 0)
+    arbiter.change("a", {GPU: UNLIMITED_ALONE}, 50 * MS)
+    assert arbiter.tick(100 * MS) == [Extend("a", GPU, 200 * MS)]
+
+    arbiter.change("a", {GPU: (300_000, 300_000, 600_000)}, 150 * MS)
+    assert arbiter.tick(200 * MS)[0] == Extend("a", GPU, 300 * MS)
+    # The credit of a new limit of .3 in millionths of a ns is 70 ms: 175 ms under a limit of .6.
+    assert arbiter.tick(300 * MS) == [Extend("a", GPU, 325 * MS)]
+    assert arbiter.tick(325 * MS) == [Close("a", GPU)]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_beside_a_newcomer_it_stands_as_if_its_limit_had_always_been_in_force(seed: int) -> None:
+    shares = []
+    for alone in (0, 1):
+        simulation = Simulation(seed)
+        simulation.join("a", 0.3, 0.6, alone=alone)
+        simulation.run(20 * SECOND)
+        newcomer = simulation.join("b", 0.3, 1)
+        shares.append(share_of(simulation, 2 * SECOND))
+        assert newcomer.longest_wait_ns <= 120 * MS
+
+    assert shares[1] == pytest.approx(shares[0], abs=0.03)
+
+
+def test_what_it_used_while_alone_is_in_no_account_of_its_share() -> None:
+    token = GpuToken(GPU)
+    spec = ShareSpec(300_000, 400_000, QUOTA, 900_000)
+    share = MemberShare("a", token, spec, DECAYED_AVERAGE, 0)
+    token.add(share, 0)
+    token.held = share
+    share.charge(10 * SECOND, 10 * SECOND)
+    assert share.usage_now(10 * SECOND)[0] > 0.9
+
+    other = MemberShare("b", token, ShareSpec(*IDLE, QUOTA), DECAYED_AVERAGE, 10 * SECOND)
+    token.add(other, 10 * SECOND)
+
+    used, recently_used = share.usage_now(10 * SECOND)
+    assert (used, recently_used) == (0.4, 1.0)
+    assert share.precedence(10 * SECOND + MS) == (BEHIND, -MS * 300_000)
+    assert share.tally.charged_ns == 10 * SECOND
+
+
+def test_without_a_larger_limit_while_alone_nothing_is_forgiven() -> None:
+    token = GpuToken(GPU)
+    share = MemberShare("a", token, ShareSpec(300_000, 400_000, QUOTA), DECAYED_AVERAGE, 0)
+    token.add(share, 0)
+    token.held = share
+    share.charge(10 * SECOND, 10 * SECOND)
+    before = share.usage_now(10 * SECOND), share.precedence(10 * SECOND + MS)
+    allowance = share.allowance
+    assert allowance is not None
+    runs_out = allowance.runs_out_at()
+
+    token.add(MemberShare("b", token, ShareSpec(*IDLE, QUOTA), DECAYED_AVERAGE, 0), 10 * SECOND)
+
+    assert (share.usage_now(10 * SECOND), share.precedence(10 * SECOND + MS)) == before
+    assert share.allowance is allowance
+    assert allowance.runs_out_at() == runs_out
+
+
+def test_a_third_member_changes_nothing_any_more() -> None:
+    token = GpuToken(GPU)
+    share = MemberShare(
+        "a", token, ShareSpec(*UNLIMITED_ALONE[:2], QUOTA, MICROS), DECAYED_AVERAGE, 0
+    )
+    for name in "bc":
+        token.add(share, 0) if name == "b" else None
+        token.add(MemberShare(name, token, ShareSpec(*IDLE, QUOTA), DECAYED_AVERAGE, 0), 0)
+    token.held = share
+    share.charge(SECOND, SECOND)
+    before = share.usage_now(SECOND)
+
+    token.remove("c", SECOND)
+    assert share.held_back
+    token.add(MemberShare("c", token, ShareSpec(*IDLE, QUOTA), DECAYED_AVERAGE, 0), SECOND)
+
+    assert share.usage_now(SECOND) == before
+
+
+def test_an_allowance_earns_by_the_limit_that_is_in_force() -> None:
+    allowance = Allowance(300_000, QUOTA, 0)
+    allowance.advance(100 * MS, using=True)
+    assert allowance.held_back
+
+    allowance.change(900_000, 110 * MS, using=False)
+    # 10 ms at .3 are 3 ms of credit; a grant under a limit of .9 needs 10 ms of it.
+    assert allowance.ready_at() == 110 * MS + 7_777_778
+    allowance.advance(120 * MS, using=False)
+    assert not allowance.held_back
+    assert allowance.runs_out_after() == 120 * MS
+
+    allowance.change(300_000, 180 * MS, using=True)
+    # 60 ms at .9 cost 6 ms.
+    assert allowance.runs_out_after() == 8_571_429
+    assert not allowance.held_back
+
+
+def test_a_lower_limit_keeps_enough_for_one_grant_and_a_higher_one_keeps_all() -> None:
+    allowance = Allowance(900_000, QUOTA, 0)
+    allowance.advance(SECOND, using=False)
+    assert allowance.runs_out_after() == 2 * SECOND
+
+    allowance.change(300_000, SECOND, using=False)
+    assert allowance.runs_out_after() == QUOTA
+    allowance.change(900_000, SECOND, using=False)
+    assert allowance.runs_out_after() == 700 * MS
+
+
+def test_use_without_a_limit_costs_nothing_and_pays_debts_back() -> None:
+    allowance = Allowance(500_000, QUOTA, 0)
+    allowance.advance(400 * MS, using=True)  # 150 ms too long
+
+    allowance.change(MICROS, 400 * MS, using=False)
+    allowance.advance(500 * MS, using=True)
+    allowance.change(500_000, 500 * MS, using=False)
+    assert allowance.ready_at() == 500 * MS + 200 * MS
+    allowance.change(MICROS, 500 * MS, using=False)
+    allowance.change(500_000, 3600 * SECOND, using=True)
+    assert allowance.held_back
+    assert allowance.ready_at() == 3600 * SECOND + 100 * MS
+
+
+def test_pauses_without_a_limit_save_one_grant() -> None:
+    allowance = Allowance(500_000, QUOTA, 0)
+    allowance.advance(100 * MS, using=True)
+    allowance.change(MICROS, 100 * MS, using=False)
+    allowance.change(500_000, SECOND, using=False)
+
+    assert not allowance.held_back
+    assert allowance.runs_out_after() == QUOTA
+
+
+def test_a_limit_of_zero_beside_others_never_runs_and_runs_alone() -> None:
+    allowance = Allowance(0, QUOTA, 0)
+    allowance.change(500_000, 0, using=False)
+    ready = allowance.ready_at()
+    assert ready == 90 * MS
+    allowance.advance(ready, using=False)
+    assert not allowance.held_back
+
+    allowance.change(0, ready, using=False)
+    assert allowance.held_back
+    assert allowance.ready_at() is None
+
+
+def test_a_guarantee_forgives_debts_and_still_owes() -> None:
+    guarantee = Guarantee(300_000, QUOTA, 0)
+    guarantee.use(SECOND, SECOND, owing=True)
+    guarantee.forgive()
+    assert guarantee.behind(SECOND) == 0
+
+    guarantee.wait(2 * SECOND, wanting=True)
+    guarantee.forgive()
+    assert guarantee.behind(2 * SECOND) == 300 * MS * MICROS
+
+
+def test_a_capped_average_decays_from_there() -> None:
+    average = DecayedAverage(0, 0)
+    average.use(0, 5 * SECOND)
+    average.cap(0.4, 6 * SECOND)
+    assert average.at(6 * SECOND) == 0.4
+    assert average.at(8 * SECOND) == pytest.approx(0.4 * 0.36788, abs=1e-4)
+    average.cap(0.4, 8 * SECOND)
+    assert average.at(8 * SECOND) == pytest.approx(0.4 * 0.36788, abs=1e-4)
+
+
+def test_a_capped_window_keeps_the_same_part_of_each_use() -> None:
+    window = SlidingWindow(2 * SECOND)
+    window.use(0, 1500 * MS)
+    window.use(2500 * MS, 3 * SECOND)
+    window.cap(0.25, 3 * SECOND)
+    assert window.at(3 * SECOND) == 0.25
+    # Of the first use half a second was in the window, of which half is kept.
+    assert window.at(3_250 * MS) == 0.125
+    window.cap(0.25, 3_250 * MS)
+    assert window.at(3_250 * MS) == 0.125
+
+
+phases = st.lists(
+    st.tuples(st.sampled_from(["alone", "idle", "busy"]), st.integers(20, 4000)),
+    min_size=1,
+    max_size=12,
+)
+limits = st.tuples(st.integers(10, 90), st.integers(0, 100))
+"""Of a member in hundredths: its limit, and how much larger the one while alone is."""
+
+
+@settings(max_examples=60, deadline=None)
+@given(phases, limits, st.integers(0, 90), st.integers(0, 20), st.integers(0, 99))
+def test_no_one_uses_more_than_the_limits_that_were_in_force_and_waits_for_nothing(
+    phases: list[tuple[str, int]], limits: tuple[int, int], request: int, drain_ms: int, seed: int
+) -> None:
+    """Over all phases together, however short they are, and in each long one by itself."""
+    limit, more = limits
+    bounds = {"alone": min(100, limit + more) / 100, "idle": limit / 100, "busy": limit / 100}
+    simulation = Simulation(seed)
+    simulation.join(
+        "a", min(request, limit) / 100, limit / 100, alone=bounds["alone"], drain_ms=drain_ms
+    )
+    grant_s = 0.1 + drain_ms / 1000
+    used = allowed = 0.0
+    for neighbour, duration_ms in phases:
+        if neighbour != "alone":
+            simulation.join("b", 1 - limit / 100, 1, is_idle=neighbour == "idle")
+        duration_s = duration_ms / 1000
+        used_s = share_of(simulation, duration_ms * MS) * duration_s
+        used += used_s
+        allowed += duration_s * bounds[neighbour]
+        # A pause until there is enough for one grant again, which is paced to once a second.
+        if neighbour != "busy":
+            assert used_s >= duration_s * bounds[neighbour] - 1.1 - grant_s
+        if neighbour != "alone":
+            assert used_s <= duration_s * bounds[neighbour] + grant_s
+            simulation.leave("b")
+    assert used <= allowed + 0.2 + grant_s
