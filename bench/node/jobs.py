@@ -162,7 +162,13 @@ class Node:
         return (int(words[11]) + int(words[12])) / float(os.sysconf("SC_CLK_TCK"))
 
     def grant(
-        self, name: str, request: float, limit: float = 1, gpus: Sequence[int] = (0,)
+        self,
+        name: str,
+        request: float,
+        limit: float = 1,
+        gpus: Sequence[int] = (0,),
+        *,
+        limit_alone: float = 0,
     ) -> dict[str, str]:
         """Make a claim of this part of each of some GPUs; the environment of its programs."""
         found = fakegpu.stat(self._state, self._profile).gpus
@@ -172,6 +178,7 @@ class Node:
                 memory_total_bytes=found[index].total_memory,
                 request_micros=round(request * 1e6),
                 limit_micros=round(limit * 1e6),
+                limit_alone_micros=round(limit_alone * 1e6),
                 memory_bytes=1 << 30,
             )
             for index in gpus
@@ -188,12 +195,13 @@ class Node:
             "LD_PRELOAD": str(native.path(native.DEVICE_LIBRARY)),
         }
 
-    def start(
+    def start(  # noqa: PLR0913  one argument an amount
         self,
         name: str,
         request: float,
         *options: str,
         limit: float = 1,
+        limit_alone: float = 0,
         gpus: Sequence[int] = (0,),
         program: Sequence[str] | None = None,
     ) -> Job:
@@ -204,11 +212,12 @@ class Node:
             request: a share of each of its GPUs.
             options: of `burn`.
             limit: likewise.
+            limit_alone: likewise, while no other claim has a share of that GPU; 0 is the limit.
             gpus: indices.
             program: a command line instead of `burn` with these options.
         """
         command = program or [str(native.path("burn")), *options]
-        environment = self.grant(name, request, limit, gpus)
+        environment = self.grant(name, request, limit, gpus, limit_alone=limit_alone)
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )

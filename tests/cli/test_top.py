@@ -33,6 +33,21 @@ def test_a_line_says_what_a_holder_may_and_what_it_got() -> None:
     assert lines == [("train (7)", "open", "0.3", "0.6", "0.50", "12.3s", "512Mi/1Gi", "100/130ms")]
 
 
+def test_a_share_is_shown_with_its_name_and_its_limit_while_alone() -> None:
+    claims = [
+        {**CLAIM, "holder": "ns/pod", "shareName": name, "limitAloneMicros": alone}
+        for name, alone in (("train", 900_000), ("serve", 600_000), ("", 0))
+    ]
+
+    ((_, lines),) = by_gpu(claims)
+
+    assert [(line[0], line[3]) for line in lines] == [
+        ("ns/pod:train", "0.6 (0.9 alone)"),
+        ("ns/pod:serve", "0.6"),
+        ("ns/pod", "0.6"),
+    ]
+
+
 def test_holders_stand_under_their_gpu_the_largest_request_first() -> None:
     claims = [
         {**CLAIM, "gpu": "GPU-b", "holder": "alone"},

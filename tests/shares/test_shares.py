@@ -14,6 +14,7 @@ from bench.node.jobs import Node, eventually
 from kubeshare import native
 from kubeshare.demo import timeline
 from kubeshare.demo.figure import JOBS, STAGES, targets
+from kubeshare.tokens.files.grants import remove_grant
 from wakeups import Wakeups, least_disturbed
 
 pytestmark = [pytest.mark.native, pytest.mark.slow, pytest.mark.serial]
@@ -67,6 +68,19 @@ def test_figure_6_in_all_its_stages(node: Node) -> None:
         settle(node, *stage.running)
         shares, lost = measure(node)
         assert near(shares, targets(stage), NEAR + lost), (stage.title, shares, lost)
+
+
+def test_a_limit_while_alone_holds_until_another_comes_and_again_when_it_goes(node: Node) -> None:
+    node.start("a", 0.3, *KEEPS_BUSY, limit=0.3, limit_alone=0.9)
+    expected = {"alone": 0.9, "beside an idle one": 0.3, "alone again": 0.9}
+    for stage, share in expected.items():
+        if stage == "beside an idle one":
+            node.grant("idle", 0.5)
+        elif stage == "alone again":
+            remove_grant(node.paths, "idle")
+        settle(node, "a")
+        shares, lost = measure(node)
+        assert near(shares, {"a": share}, NEAR + lost), (stage, shares, lost)
 
 
 def test_unlike_jobs_beside_each_other(node: Node) -> None:

@@ -57,6 +57,8 @@ def grant(
     gpus: tuple[str, ...] = (GPU_A,),
     owner: Owner | None = None,
     quota_ns: int | None = None,
+    limit_alone: float = 0,
+    share: str = "",
 ) -> Grant:
     """A grant of the same share of each of the GPUs, which have 16 GiB."""
     shares = tuple(
@@ -66,6 +68,8 @@ def grant(
             request_micros=round(request * 1e6),
             limit_micros=round(limit * 1e6),
             memory_bytes=memory,
+            limit_alone_micros=round(limit_alone * 1e6),
+            share=share,
         )
         for uuid in gpus
     )

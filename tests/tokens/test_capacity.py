@@ -12,6 +12,15 @@ def test_a_grant_of_another_gpu_takes_nothing_away() -> None:
     assert shortfall(grant("b", 1), live, lambda held: held.claim) is None
 
 
+def test_each_share_of_a_holder_is_named() -> None:
+    live = [grant("a", 0.3, share="train"), grant("a.1", 0.6, share="serve")]
+
+    assert shortfall(grant("b", 0.5), live, lambda _: "ns/pod") == (
+        f"{GPU_A} has 0.1 of its time left, 0.5 is requested; "
+        "held by ns/pod:train: 0.3, 1Gi; ns/pod:serve: 0.6, 1Gi"
+    )
+
+
 def test_the_smaller_of_two_opinions_about_a_gpus_memory_counts() -> None:
     smaller = msgspec.structs.replace(grant("x").gpus[0], memory_total_bytes=2 * GI)
     live = [msgspec.structs.replace(grant("a"), gpus=(smaller,))]

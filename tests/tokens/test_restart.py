@@ -148,7 +148,7 @@ def scraped(port: int) -> str | None:
 
 
 def test_metrics_tell_what_a_claim_holds_and_got(paths: Paths) -> None:
-    write_grant(paths, grant("a", 0.3, 0.6))
+    write_grant(paths, grant("a", 0.3, 0.6, share="train"))
     with start_program(paths, "--port", "0") as program:
         wait_status(paths, "a", 20)
         client = Client(paths, "a")
@@ -158,7 +158,7 @@ def test_metrics_tell_what_a_claim_holds_and_got(paths: Paths) -> None:
         program.terminate()
         assert program.wait(20) == 0
 
-    labels = f'{{claim="a",container="",gpu="{GPU_A}",namespace="",pod=""}}'
+    labels = f'{{claim="a",container="",gpu="{GPU_A}",namespace="",pod="",share="train"}}'
     assert f"kubeshare_token_grants_total{labels} 1.0" in text
     assert f"kubeshare_token_request{labels} 0.3" in text
     assert f"kubeshare_token_processes{labels} 1.0" in text

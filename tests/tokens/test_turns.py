@@ -6,8 +6,10 @@ import pytest
 
 from kubeshare.core.token import arbiter
 from kubeshare.tokens.client import ask_snapshot
+from kubeshare.tokens.files.grants import remove_grant
 from kubeshare.tokens.wire.protocol import GateState, MessageType
 from tokens.helpers import (
+    GI,
     GPU_A,
     GPU_B,
     Client,
@@ -26,6 +28,39 @@ def test_a_lone_client_gets_the_token_and_keeps_it(daemon: RunningDaemon) -> Non
 
     eventually(lambda: client.page.cell()[2] > lease, "the lease is extended")
     assert client.page.epoch == epoch
+
+
+def test_a_lone_claim_runs_up_to_its_limit_while_alone(daemon: RunningDaemon) -> None:
+    """The limit is 0 here, so it runs only while no other grant of the GPU is active."""
+    quota_ns = 5_000_000
+    daemon.grant(grant("a", 0, 0, limit_alone=1, quota_ns=quota_ns))
+    client = Client(daemon.paths, "a")
+    client.open()
+    daemon.grant(grant("elsewhere", gpus=(GPU_B,)))
+    assert daemon.grant(grant("refused", 0, memory=16 * GI)).state == "REFUSED"
+    lease = client.page.cell()[2]
+    eventually(lambda: client.page.cell()[2] > lease + 4 * quota_ns, "the lease is extended")
+
+    daemon.grant(grant("idle"))
+    client.drain()
+    client.want()
+    eventually(lambda: daemon.view("a")["state"] == "held back", "the limit binds")
+
+    remove_grant(daemon.paths, "idle")
+    eventually(lambda: client.page.gate is GateState.OPEN, "it is alone again")
+
+
+def test_a_changed_limit_while_alone_holds_at_once(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("a", 0, 0))
+    client = Client(daemon.paths, "a")
+    client.want()
+    eventually(lambda: daemon.view("a")["state"] == "held back", "the limit binds")
+
+    daemon.grant(grant("a", 0, 0, limit_alone=1))
+
+    eventually(lambda: client.page.gate is GateState.OPEN, "it may run")
+    view = daemon.view("a")
+    assert (view["limitMicros"], view["limitAloneMicros"]) == (0, 1_000_000)
 
 
 def test_two_clients_take_turns(daemon: RunningDaemon) -> None:

@@ -13,6 +13,7 @@ import click
 
 from kubeshare.core.units import format_memory, format_share
 from kubeshare.tokens.client import ask_snapshot
+from kubeshare.tokens.files.grants import share_holder
 from kubeshare.tokens.files.run_folder import Paths, default_run_folder
 
 if TYPE_CHECKING:
@@ -108,11 +109,13 @@ def _title(gpu: str, claims: list[dict[str, Any]]) -> str:
 
 def _line(claim: dict[str, Any]) -> tuple[str, ...]:
     waits = max(1, claim["waits"])
+    limit, limit_alone = claim["limitMicros"], claim.get("limitAloneMicros", 0)
+    alone = f" ({format_share(limit_alone)} alone)" if limit_alone > limit else ""
     return (
-        claim["holder"],
+        share_holder(claim["holder"], claim.get("shareName", "")),
         claim["state"],
         format_share(claim["requestMicros"]),
-        format_share(claim["limitMicros"]),
+        format_share(limit) + alone,
         f"{claim['share']:.2f}",
         f"{claim['chargedNs'] / 1e9:.1f}s",
         f"{format_memory(claim['memoryUsedBytes'])}/{format_memory(claim['memoryBytes'])}",

@@ -15,6 +15,7 @@ from kubeshare.core.token import (
     DECAYED_AVERAGE,
     QUOTA_NS,
     Action,
+    Amounts,
     Arbiter,
     Close,
     Extend,
@@ -168,5 +169,8 @@ class Arbitration:
             )
 
 
-def _shares(grant: Grant) -> dict[str, tuple[int, int]]:
-    return {gpu.uuid: (gpu.request_micros, gpu.limit_micros) for gpu in grant.gpus}
+def _shares(grant: Grant) -> dict[str, Amounts]:
+    return {
+        gpu.uuid: (gpu.request_micros, gpu.limit_micros, gpu.limit_alone_micros)
+        for gpu in grant.gpus
+    }

@@ -7,7 +7,7 @@ before a GPU is used, and needs nothing but the grant files.
 from collections.abc import Callable, Collection
 
 from kubeshare.core.units import MICROS, format_memory, format_share
-from kubeshare.tokens.files.grants import Grant, GrantedShare
+from kubeshare.tokens.files.grants import Grant, GrantedShare, share_holder
 
 
 def shortfall(grant: Grant, live: Collection[Grant], name_of: Callable[[Grant], str]) -> str | None:
@@ -38,4 +38,5 @@ def _missing(gpu: GrantedShare, held: list[GrantedShare]) -> str | None:
 
 
 def _describe(holder: str, share: GrantedShare) -> str:
-    return f"{holder}: {format_share(share.request_micros)}, {format_memory(share.memory_bytes)}"
+    name = share_holder(holder, share.share)
+    return f"{name}: {format_share(share.request_micros)}, {format_memory(share.memory_bytes)}"

@@ -10,7 +10,8 @@ from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metri
 from prometheus_client.registry import Collector
 
 _NS: Final = 1e9
-_LABELS: Final = ("gpu", "claim", "namespace", "pod", "container")
+_LABELS: Final = ("gpu", "claim", "namespace", "pod", "container", "share")
+_KEYS: Final = (*_LABELS[:-1], "shareName")
 
 # Name, help, the entry's key, the divisor of its value.
 _COUNTERS: Final = (
@@ -70,4 +71,4 @@ class TokenCollector(Collector):
 
 
 def _labels(entry: Mapping[str, Any]) -> list[str]:
-    return [entry[label] for label in _LABELS]
+    return [entry[key] for key in _KEYS]

@@ -11,6 +11,8 @@ from kubeshare.tokens.session import Session
 def entries(session: Session, views: Mapping[tuple[str, str], MemberView]) -> list[dict[str, Any]]:
     """One entry for each GPU of a session: shares 0 to 1, times in ns, memory in bytes.
 
+    `share` is what was used, `shareName` the name of the share in its demand, often "".
+
     `views` are by claim and GPU; a session that has none is refused.
     """
     usage = session.usage()
@@ -27,10 +29,12 @@ def entries(session: Session, views: Mapping[tuple[str, str], MemberView]) -> li
                 "pod": pod.name if pod else "",
                 "container": session.grant.container or "",
                 "holder": holder_name(session.grant),
+                "shareName": share.share,
                 "state": view.state if view else session.state.name.lower(),
                 "processes": session.processes,
                 "requestMicros": share.request_micros,
                 "limitMicros": share.limit_micros,
+                "limitAloneMicros": share.limit_alone_micros or share.limit_micros,
                 "share": view.share if view else 0.0,
                 "recentShare": view.recent_share if view else 0.0,
                 "chargedNs": view.charged_ns if view else 0,

@@ -146,6 +146,11 @@ class Grant(
         return f"{self.pod.namespace}/{self.pod.name}{container}"
 
 
+def share_holder(holder: str, share: str) -> str:
+    """The name for people of one share of a holder, which may have several on a GPU."""
+    return f"{holder}:{share}" if share else holder
+
+
 def write_grant(paths: Paths, grant: Grant) -> None:
     """Write a grant; the daemon answers in the claim's status file."""
     paths.make()
