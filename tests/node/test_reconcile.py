@@ -197,7 +197,7 @@ def test_specs_without_a_grant_are_removed_at_the_start(
     agent: Running, paths: NodePaths, cluster: Cluster
 ) -> None:
     mounts = cdi.ClaimMounts(*(paths.root for _ in range(4)))
-    cdi.write_claim(paths.dynamic_cdi_folder, "left-by-a-crash", mounts)
+    cdi.write_claim(paths.dynamic_cdi_folder, "left-by-a-crash", {"left-by-a-crash": mounts})
 
     async def act(running: Agent) -> None:
         running.reconciler.start()

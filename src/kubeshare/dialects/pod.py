@@ -13,6 +13,7 @@ import msgspec
 
 from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.units import MICROS
 from kubeshare.dialects import sharedgpu
 from kubeshare.dialects.share_fields import (
     RequesterRef,
@@ -22,7 +23,12 @@ from kubeshare.dialects.share_fields import (
     read_label,
     without_own_gpuid,
 )
-from kubeshare.dialects.shares import check_together, read_annotation
+from kubeshare.dialects.shares import (
+    check_together,
+    of_several_gpus,
+    parse_request,
+    read_annotation,
+)
 
 PREFIX: Final = "kubeshare.nthu/"
 
@@ -68,6 +74,20 @@ def demand_of(pod: Mapping[str, Any], models: Iterable[str] = ()) -> Demand | No
     demand = spellings.demand(RequesterRef.of(metadata), shares=shares)
     spellings.check_memory(demand)
     return demand
+
+
+def listed_shares(annotations: Mapping[str, Any]) -> tuple[Share, ...]:
+    """The different shares that a pod's annotations ask for; empty for the short form.
+
+    Raises:
+        InvalidValueError: a value is not acceptable.
+    """
+    shares = _shares(annotations)
+    request = annotations.get(PREFIX + "request")
+    if shares or request is None:
+        return shares
+    request_micros = parse_request(request, PREFIX + "request")
+    return of_several_gpus(request_micros).get("shares", ()) if request_micros > MICROS else ()
 
 
 def _constrained(demand: Demand, spellings: Spellings) -> Demand:

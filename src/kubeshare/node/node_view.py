@@ -53,10 +53,18 @@ class NodeContainer(Struct, frozen=True, kw_only=True, rename={"container_id": "
     container_id: str = ""
 
 
+class NodeRequest(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A container, and the request of the pod's claim for one of its extended resources."""
+
+    container_name: str = ""
+    request_name: str = ""
+
+
 class NodePodClaim(Struct, frozen=True, kw_only=True, rename="camel"):
-    """The claim that kube-scheduler created for a pod's extended resource."""
+    """The claim that kube-scheduler created for a pod's extended resources."""
 
     resource_claim_name: str = ""
+    request_mappings: tuple[NodeRequest, ...] = ()
 
 
 class NodePodStatus(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -87,6 +95,13 @@ class NodePod(Struct, frozen=True, kw_only=True):
     metadata: ObjectMeta
     spec: NodePodSpec = field(default_factory=NodePodSpec)
     status: NodePodStatus = field(default_factory=NodePodStatus)
+
+    def requests_of(self, claim: str) -> dict[str, str]:
+        """Request of a claim → the container that made it; empty if it is not the pod's claim."""
+        own = self.status.extended_resource_claim_status
+        if own.resource_claim_name != claim:
+            return {}
+        return {each.request_name: each.container_name for each in own.request_mappings}
 
     @property
     def ended(self) -> bool:

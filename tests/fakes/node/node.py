@@ -100,19 +100,37 @@ class Cluster:
         return [holder["name"] for holder in stored["status"]["holders"]]
 
     def add_pod(
-        self, name: str, *, phase: str = "Pending", reserved: int = 1, claimed: bool = False
+        self,
+        name: str,
+        *,
+        phase: str = "Pending",
+        reserved: int = 1,
+        claimed: bool = False,
+        annotations: dict[str, str] | None = None,
     ) -> None:
         """A pod on this node and its allocated claim, reserved for it (and for others).
 
-        ``claimed``: its status names the claim, as kube-scheduler writes it.
+        ``claimed``: its status names the claim, and its containers ``main`` and ``side``, which
+        made the requests, as kube-scheduler writes it.
         """
         claim = claim_reference(name).name
         self.add_claim(name, claim, reserved=reserved)
-        named = {"extendedResourceClaimStatus": {"resourceClaimName": claim}} if claimed else {}
+        mappings = [
+            {"containerName": container, "resourceName": "kubeshare.nthu/vgpu"}
+            | {"requestName": f"container-{n}-request-0"}
+            for n, container in enumerate(("main", "side"))
+        ]
+        status = {"resourceClaimName": claim, "requestMappings": mappings}
+        named = {"extendedResourceClaimStatus": status} if claimed else {}
         self.server.seed(
             PODS,
             {
-                "metadata": {"name": name, "namespace": "default", "uid": f"{name}-uid"},
+                "metadata": {
+                    "name": name,
+                    "namespace": "default",
+                    "uid": f"{name}-uid",
+                    "annotations": annotations or {},
+                },
                 "spec": {"nodeName": NODE},
                 "status": {"phase": phase, **named},
             },

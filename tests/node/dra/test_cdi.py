@@ -1,6 +1,7 @@
 """CDI specs of GPUs and of claims."""
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,7 +16,20 @@ MOUNTS = cdi.ClaimMounts(
     library=Path("/var/lib/kubeshare/lib/0/libkubeshare-vgpu.so"),
     preload=Path("/var/lib/kubeshare/lib/0/ld.so.preload"),
 )
-HOSTILE = ["", ".", "..", "a/b", "../../etc/passwd", "a\0b", "a\n", "-a", "a=", "a" * 129, "é"]
+HOSTILE = [
+    "",
+    ".",
+    "..",
+    "a/b",
+    "../../etc/passwd",
+    "a\0b",
+    "a\n",
+    "-a",
+    "a=",
+    "a.b",
+    "a" * 129,
+    "é",
+]
 
 
 def test_a_gpu_is_found_by_its_uuid_whatever_the_kind(tmp_path: Path) -> None:
@@ -53,7 +67,7 @@ def test_a_spec_that_is_written_anew_is_read_anew(paths: NodePaths) -> None:
 
 
 def test_a_claims_device_mounts_its_folder_counters_library_and_preload(tmp_path: Path) -> None:
-    cdi.write_claim(tmp_path, "0c1a", MOUNTS)
+    cdi.write_claim(tmp_path, "0c1a", {"0c1a": MOUNTS})
     (file,) = tmp_path.iterdir()
     spec = json.loads(file.read_text())
     assert (spec["cdiVersion"], spec["kind"]) == ("0.5.0", "kubeshare.nthu/claim")
@@ -68,9 +82,22 @@ def test_a_claims_device_mounts_its_folder_counters_library_and_preload(tmp_path
     }
 
 
+def test_a_claim_of_several_grants_has_one_spec_and_a_device_for_each(tmp_path: Path) -> None:
+    other = replace(MOUNTS, claim=Path("/run/kubeshare/claims/c.a"))
+    cdi.write_claim(tmp_path, "c", {"c.b": MOUNTS, "c.a": other})
+    (file,) = tmp_path.iterdir()
+    devices = json.loads(file.read_text())["devices"]
+    folders = {
+        device["name"]: device["containerEdits"]["mounts"][0]["hostPath"] for device in devices
+    }
+    assert folders == {"c.a": "/run/kubeshare/claims/c.a", "c.b": "/run/kubeshare/claims/c"}
+    assert cdi.claims(tmp_path) == {"c"}
+    assert cdi.claim_device("c.a") == "kubeshare.nthu/claim=c.a"
+
+
 def test_a_written_claim_is_listed_until_it_is_removed(tmp_path: Path) -> None:
-    cdi.write_claim(tmp_path, "a-claim", MOUNTS)
-    cdi.write_claim(tmp_path, "a-claim", MOUNTS)
+    cdi.write_claim(tmp_path, "a-claim", {"a-claim": MOUNTS})
+    cdi.write_claim(tmp_path, "a-claim", {"a-claim": MOUNTS})
     assert cdi.claims(tmp_path) == {"a-claim"}
     cdi.remove_claim(tmp_path, "a-claim")
     cdi.remove_claim(tmp_path, "a-claim")
@@ -78,14 +105,14 @@ def test_a_written_claim_is_listed_until_it_is_removed(tmp_path: Path) -> None:
 
 
 def test_a_claims_spec_is_never_taken_for_a_gpus(paths: NodePaths) -> None:
-    cdi.write_claim(paths.static_cdi_folder, A_GPU.uuid, MOUNTS)
+    cdi.write_claim(paths.static_cdi_folder, A_GPU.uuid, {A_GPU.uuid: MOUNTS})
     assert cdi.find_gpu([paths.static_cdi_folder], A_GPU.uuid).startswith("nvidia.com/gpu=")
 
 
 @pytest.mark.parametrize("name", HOSTILE)
 def test_a_hostile_claim_name_becomes_no_file(tmp_path: Path, name: str) -> None:
     with pytest.raises(ValueError, match="is no name for files"):
-        cdi.write_claim(tmp_path / "cdi", name, MOUNTS)
+        cdi.write_claim(tmp_path / "cdi", name, {name: MOUNTS})
     with pytest.raises(ValueError, match="is no name for files"):
         cdi.remove_claim(tmp_path / "cdi", name)
     assert not [file for file in tmp_path.rglob("*") if file.is_file()]

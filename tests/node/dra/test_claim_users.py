@@ -25,10 +25,14 @@ def users(socket: Path, proc: Path) -> ClaimUsers:
     return ClaimUsers(socket, ClaimMounts(Path("/run/kubeshare/claims"), own, proc))
 
 
-def test_a_pod_of_the_kubelet_uses_its_claims(socket: Path, tmp_path: Path) -> None:
+GRANTS = pytest.mark.parametrize("grant", ["a-claim-uid", "a-claim-uid.share"])
+
+
+@GRANTS
+def test_a_pod_of_the_kubelet_uses_its_claims(socket: Path, tmp_path: Path, grant: str) -> None:
     kubelet = FakeKubelet()
     kubelet.claimed[POD] = [(DRA_DRIVER, NODE, "slots")]
-    kubelet.cdi_devices[POD] = ["nvidia.com/gpu=GPU-1", claim_device("a-claim-uid")]
+    kubelet.cdi_devices[POD] = ["nvidia.com/gpu=GPU-1", claim_device(grant)]
 
     async def ask(claim: str) -> bool:
         async with kubelet.serve_pod_resources(socket):
@@ -38,13 +42,14 @@ def test_a_pod_of_the_kubelet_uses_its_claims(socket: Path, tmp_path: Path) -> N
     assert not asyncio.run(ask("b-claim-uid"))
 
 
-def test_without_a_kubelet_the_processes_say_it(socket: Path, tmp_path: Path) -> None:
+@GRANTS
+def test_without_a_kubelet_the_processes_say_it(socket: Path, tmp_path: Path, grant: str) -> None:
     proc = tmp_path / "proc"
     assert not users(socket, proc).in_use("a-claim-uid")
 
     (proc / "7/ns").mkdir(parents=True)
     (proc / "7/ns/mnt").symlink_to("mnt:[7]")
-    mount = "6 5 0:25 /kubeshare/claims/a-claim-uid /run/kubeshare/claim ro - tmpfs tmpfs rw"
+    mount = f"6 5 0:25 /kubeshare/claims/{grant} /run/kubeshare/claim ro - tmpfs tmpfs rw"
     (proc / "7/mountinfo").write_text(mount)
 
     assert users(socket, proc).in_use("a-claim-uid")

@@ -3,7 +3,8 @@
 A CDI spec defines what a device name means to the container runtime: mounts and device
 nodes. The GPU's spec comes with the driver's set-up (``nvidia-ctk cdi generate``,
 NVIDIA's device plugin or GPU operator). Its kind differs between set-ups, so its device is
-found by the GPU's UUID. The spec of a claim is KubeShare's own.
+found by the GPU's UUID. The spec of a claim is KubeShare's own, and has one device for each
+of its grants.
 
 Runtimes refuse a spec whose ``cdiVersion`` is lower than its fields require, and old
 runtimes refuse one that is higher than they support. So the specs have the lowest version
@@ -13,7 +14,7 @@ that suffices: 0.5.0, because a claim's uid may begin with a digit.
 import json
 import os
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
@@ -31,7 +32,8 @@ from kubeshare.node.paths import (
 )
 
 _VERSION = "0.5.0"
-_CLAIM_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9._-]{0,126}[A-Za-z0-9])?")
+# Without a dot, which separates a claim from the name of a share in the name of a grant.
+_CLAIM_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9])?")
 _FILE_PREFIX = CDI_CLAIM_KIND.replace("/", "-") + "_"
 _FILE_SUFFIX = ".json"
 _SPEC_SUFFIXES = frozenset({".json", ".yaml"})
@@ -54,7 +56,7 @@ class _Spec(msgspec.Struct, frozen=True):
 
 @dataclass(frozen=True)
 class ClaimMounts:
-    """The host's paths of what a claim's containers mount."""
+    """The host's paths of what the containers of a grant mount."""
 
     claim: Path
     counters: Path
@@ -63,14 +65,14 @@ class ClaimMounts:
 
 
 def check_claim_name(name: str) -> str:
-    """Return the name if it is valid for a CDI device, a grant and a file; it becomes all three.
+    """Return a claim's uid if it is valid for a CDI device, a grant and a file; it becomes all.
 
     Raises:
         ValueError: it has other characters, or more than 128.
     """
     if not _CLAIM_NAME.fullmatch(name):
         raise ValueError(
-            f"claim uid {name!r} is no name for files: letters, digits, '.', '_' and '-', "
+            f"claim uid {name!r} is no name for files: letters, digits, '_' and '-', "
             "at most 128, beginning and ending with a letter or digit"
         )
     return name
@@ -126,28 +128,32 @@ def _parsed(file: Path, _version: tuple[int, int, int]) -> _Spec:
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
-def claim_device(claim: str) -> str:
-    """The full CDI name of a claim's device."""
-    return f"{CDI_CLAIM_KIND}={claim}"
+def claim_device(grant: str) -> str:
+    """The full CDI name of the device of a claim's grant."""
+    return f"{CDI_CLAIM_KIND}={grant}"
 
 
-def claim_spec(claim: str, mounts: ClaimMounts) -> dict[str, Any]:
-    """The CDI spec that mounts the claim's folder and the device library into a container."""
+def claim_spec(mounts: Mapping[str, ClaimMounts]) -> dict[str, Any]:
+    """The CDI spec that mounts the folder of a grant and the device library into a container.
+
+    ``mounts`` has the name of each grant of the claim.
+    """
     return {
         "cdiVersion": _VERSION,
         "kind": CDI_CLAIM_KIND,
         "devices": [
             {
-                "name": check_claim_name(claim),
+                "name": grant,
                 "containerEdits": {
                     "mounts": [
-                        _mount(mounts.claim, CONTAINER_CLAIM, "ro"),
-                        _mount(mounts.counters, CONTAINER_COUNTERS, "rw"),
-                        _mount(mounts.library, CONTAINER_LIBRARY, "ro"),
-                        _mount(mounts.preload, CONTAINER_PRELOAD, "ro"),
+                        _mount(paths.claim, CONTAINER_CLAIM, "ro"),
+                        _mount(paths.counters, CONTAINER_COUNTERS, "rw"),
+                        _mount(paths.library, CONTAINER_LIBRARY, "ro"),
+                        _mount(paths.preload, CONTAINER_PRELOAD, "ro"),
                     ]
                 },
             }
+            for grant, paths in sorted(mounts.items())
         ],
     }
 
@@ -160,14 +166,17 @@ def _mount(source: Path, target: str, mode: str) -> dict[str, Any]:
     }
 
 
-def write_claim(folder: Path, claim: str, mounts: ClaimMounts) -> None:
-    """Write the spec of a claim (its uid) by rename, into a folder that is created if missing."""
-    folder.mkdir(parents=True, exist_ok=True)
+def write_claim(folder: Path, claim: str, mounts: Mapping[str, ClaimMounts]) -> None:
+    """Write the spec of a claim (its uid) by rename, into a folder that is created if missing.
+
+    ``mounts`` are by the names of its grants.
+    """
     target = _file(folder, claim)
+    folder.mkdir(parents=True, exist_ok=True)
     # Runtimes read only .json and .yaml files, so they ignore the draft.
     draft = target.with_suffix(".tmp")
     with draft.open("w", encoding="utf-8") as stream:
-        json.dump(claim_spec(claim, mounts), stream)
+        json.dump(claim_spec(mounts), stream)
         stream.flush()
         os.fsync(stream.fileno())
     draft.replace(target)

@@ -12,6 +12,7 @@ from pathlib import Path
 import structlog
 
 from kubeshare.node.claim_mounts import ClaimMounts
+from kubeshare.node.dra.attachment import claim_of
 from kubeshare.node.dra.cdi import claim_device
 from kubeshare.node.gpus.pod_resources import PodResourcesError, list_cdi_devices
 
@@ -35,11 +36,18 @@ class ClaimUsers:
 
     def in_use(self, claim: str) -> bool:
         """Whether the kubelet has a pod with a claim, or a process has it mounted; blocks."""
-        return claim in self._mounts.of_all_processes() or claim_device(claim) in self._reserved()
+        mounted = map(claim_of, self._mounts.of_all_processes())
+        return claim in mounted or claim in map(claim_of, self._reserved())
 
     def _reserved(self) -> set[str]:
+        """The grants whose devices the kubelet has given to a pod."""
+        kind = claim_device("")
         try:
-            return list_cdi_devices(self._socket)
+            return {
+                device.removeprefix(kind)
+                for device in list_cdi_devices(self._socket)
+                if device.startswith(kind)
+            }
         except PodResourcesError as error:
             # A kubelet that does not run starts no container; those that run have the mount.
             log.info("the kubelet does not say which claims it has", reason=str(error))

@@ -1,16 +1,20 @@
 """Writes this node's grant files and indexes them by claim and pod.
 
-The grant files are the record of what is prepared on this node. They are read once at the
-start; afterwards the index follows the agent's own writes, because no other program writes
-grants of pods. Grants of ``kubeshare run`` are in the same folder and are ignored.
+A claim has one grant, or one for each group of its shares (:mod:`.attachment`); they come and
+go together. The grant files are the record of what is prepared on this node. They are read
+once at the start; afterwards the index follows the agent's own writes, because no other
+program writes grants of pods. Grants of ``kubeshare run`` are in the same folder and are
+ignored.
 """
 
 import asyncio
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import structlog
 
+from kubeshare.node.dra.attachment import claim_of
 from kubeshare.node.dra.driver import ClaimReference
 from kubeshare.tokens.files.grants import (
     GRANT_VERSION,
@@ -22,7 +26,7 @@ from kubeshare.tokens.files.grants import (
     remove_grant,
     write_grant,
 )
-from kubeshare.tokens.files.run_folder import GrantError, Paths
+from kubeshare.tokens.files.run_folder import GrantError, Paths, check_claim
 from kubeshare.tokens.files.statuses import Status, read_status
 
 log = structlog.get_logger(__name__)
@@ -39,74 +43,105 @@ class GrantRefusedError(Exception):
 
 @dataclass(frozen=True)
 class PodGrant:
-    """The claim and pod of a grant."""
+    """The grants of a claim, and their pod.
+
+    Attributes:
+        claim: its uid.
+        pod_namespace: of the pod.
+        pod_name: of the pod.
+        pod_uid: of the pod.
+        names: the names of the grants, sorted.
+    """
 
     claim: str
     pod_namespace: str
     pod_name: str
     pod_uid: str
+    names: tuple[str, ...]
 
 
 class Grants:
-    """The grants of pods in the run folder, by claim."""
+    """The grants of pods in the run folder, by claim (uid)."""
 
     def __init__(self, run_folder: Path) -> None:
         self._paths = Paths(run_folder)
         self._paths.make()
-        self._known = {grant.claim: grant for grant in self._load()}
+        self._known = self._load()
 
-    def _load(self) -> list[PodGrant]:
-        found = []
+    def _load(self) -> dict[str, PodGrant]:
+        found: dict[str, PodGrant] = {}
         for file in sorted(self._paths.grants.glob("*.json")):
-            try:
-                grant = read_grant(file)
-            except (GrantError, OSError) as error:
-                log.warning("grant cannot be read", file=str(file), error=str(error))
+            grant = _read(file)
+            if grant is None or grant.pod is None:
                 continue
-            if grant.pod is not None:
-                pod = grant.pod
-                found.append(PodGrant(grant.claim, pod.namespace, pod.name, pod.uid))
+            pod, claim = grant.pod, claim_of(grant.claim)
+            first = PodGrant(claim, pod.namespace, pod.name, pod.uid, ())
+            known = found.get(claim, first)
+            found[claim] = replace(known, names=tuple(sorted((*known.names, grant.claim))))
         return found
 
     def all(self) -> list[PodGrant]:
-        """All grants of pods."""
+        """The grants of all claims."""
         return list(self._known.values())
 
     def read(self, claim: str) -> PodGrant | None:
-        """A claim's grant, or None."""
+        """A claim's grants, or None if it has none."""
         return self._known.get(claim)
 
     def of_pod(self, pod_uid: str) -> list[str]:
-        """The claims of a pod that have a grant."""
+        """The claims of a pod that have grants."""
         return [grant.claim for grant in self._known.values() if grant.pod_uid == pod_uid]
 
+    def shares(self, name: str) -> tuple[GrantedShare, ...]:
+        """The shares of a grant; empty if its file is gone or invalid."""
+        grant = _read(self._paths.grant(name))
+        return () if grant is None else grant.gpus
+
     def write(
-        self, claim: ClaimReference, pod_name: str, pod_uid: str, gpus: list[GrantedShare]
+        self,
+        claim: ClaimReference,
+        pod_name: str,
+        pod_uid: str,
+        grants: Mapping[str, Sequence[GrantedShare]],
     ) -> None:
-        """Write the grant of a pod's shares; the daemon decides whether it becomes active.
+        """Write the grants of a claim; the daemon decides whether they become active.
+
+        Args:
+            claim: the claim.
+            pod_name: of its pod.
+            pod_uid: of its pod.
+            grants: name of each grant → its shares.
 
         Raises:
-            ValueError: the grant is invalid.
-            OSError: the file cannot be written.
+            ValueError: a grant is invalid; none is written.
+            OSError: a file cannot be written.
         """
         pod = GrantedPod(namespace=claim.namespace, name=pod_name, uid=pod_uid)
-        grant = Grant(version=GRANT_VERSION, claim=claim.uid, gpus=tuple(gpus), pod=pod)
+        documents = [
+            Grant(version=GRANT_VERSION, claim=name, gpus=tuple(gpus), pod=pod)
+            for name, gpus in grants.items()
+        ]
         # Indexed first: the index never lacks a file on disk.
-        self._known[claim.uid] = PodGrant(claim.uid, claim.namespace, pod_name, pod_uid)
-        write_grant(self._paths, grant)
+        names = tuple(sorted(grants))
+        self._known[claim.uid] = PodGrant(claim.uid, claim.namespace, pod_name, pod_uid, names)
+        for document in documents:
+            write_grant(self._paths, document)
 
     def remove(self, claim: str) -> None:
-        """End a grant, if there is one.
+        """End the grants of a claim, if there are any, among them those that cannot be read.
 
         Raises:
             ValueError: that is not a valid name of a claim.
-            OSError: the file cannot be removed.
+            OSError: a file cannot be removed.
         """
-        remove_grant(self._paths, claim)
+        check_claim(claim)
+        for file in self._paths.grants.glob("*.json"):
+            if claim_of(file.stem) == claim:
+                remove_grant(self._paths, file.stem)
         self._known.pop(claim, None)
 
-    async def wait_active(self, claim: str, seconds: float) -> None:
-        """Wait until the daemon has activated a grant and created the claim's folder.
+    async def wait_active(self, name: str, seconds: float) -> None:
+        """Wait until the daemon has activated a grant and created its folder.
 
         A daemon of an earlier version than this agent may not understand the grant. Its successor
         reads all grants when it starts, so an upgrade in progress is waited for.
@@ -118,7 +153,7 @@ class Grants:
         status: Status | None = None
         try:
             async with asyncio.timeout(seconds):
-                while (status := self._status(claim)) is None or _awaits_upgrade(status):
+                while (status := self._status(name)) is None or _awaits_upgrade(status):
                     await asyncio.sleep(pause)
                     pause = min(_LAST_PAUSE_SECONDS, pause * _PAUSE_GROWTH)
         except TimeoutError as error:
@@ -126,19 +161,27 @@ class Grants:
         if status.state != "ACTIVE":
             raise GrantRefusedError(f"the token daemon says {status.state}: {status.reason}")
 
-    def _status(self, claim: str) -> Status | None:
+    def _status(self, name: str) -> Status | None:
         try:
-            return read_status(self._paths, claim)
+            return read_status(self._paths, name)
         except (GrantError, OSError):
             return None
 
-    def claim_folder(self, claim: str) -> Path:
-        """The folder with the claim's page and socket, which the daemon creates."""
-        return self._paths.claim(claim)
+    def claim_folder(self, name: str) -> Path:
+        """The folder with the page and socket of a grant, which the daemon creates."""
+        return self._paths.claim(name)
 
-    def counters_file(self, claim: str) -> Path:
-        """The file that the claim's processes write, which the daemon creates."""
-        return self._paths.counters(claim)
+    def counters_file(self, name: str) -> Path:
+        """The file that the processes of a grant write, which the daemon creates."""
+        return self._paths.counters(name)
+
+
+def _read(file: Path) -> Grant | None:
+    try:
+        return read_grant(file)
+    except (GrantError, OSError) as error:
+        log.warning("grant cannot be read", file=str(file), error=str(error))
+        return None
 
 
 def _awaits_upgrade(status: Status) -> bool:

@@ -1,4 +1,4 @@
-"""Prepares a claim: writes the pod's grant and returns its CDI devices.
+"""Prepares a claim: writes the pod's grants and returns its CDI devices.
 
 A pod's shares follow only from the holders of this node's VGPUs that name its uid, which
 cannot be forged. The holders may be late (the device manager writes the pod's uid after it
@@ -6,11 +6,14 @@ has created the pod; a placeholder may still be starting), and after a refusal t
 tries again only at its next resync, 60 to 90 seconds later. So prepare waits for them
 inside the call for a while, and then refuses with what is missing.
 
-Prepare is idempotent: the same holders give the same grant, spec and response.
+A claim has one grant, or several where its containers use different shares
+(:mod:`.attachment`). All of them are active before the response, or all are removed.
+
+Prepare is idempotent: the same holders give the same grants, spec and response.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from pathlib import Path
 
@@ -18,16 +21,19 @@ import structlog
 
 from kubeshare.api.types.constants import DRA_DRIVER, placeholder_name
 from kubeshare.api.types.v1 import VGPU, Holder
+from kubeshare.dialects.containers import VGPU_RESOURCE
+from kubeshare.dialects.pod import listed_shares
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ApiError
 from kubeshare.node.dra import cdi
-from kubeshare.node.dra.claims import Claims, PodClaim
+from kubeshare.node.dra.attachment import Attachment, Use, of_one_share, of_several_shares
+from kubeshare.node.dra.claims import AllocationResult, Claims, PodClaim
 from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError, PreparedDevice
-from kubeshare.node.dra.grants import GrantRefusedError, Grants
+from kubeshare.node.dra.grants import GrantRefusedError, Grants, PodGrant
 from kubeshare.node.gpus.inventory import Inventory
 from kubeshare.node.gpus.pod_resources import PodResourcesError
 from kubeshare.node.library import InstalledLibrary
-from kubeshare.node.node_view import NodeView
+from kubeshare.node.node_view import NODE_PODS, NodeView
 from kubeshare.tokens.files.grants import GrantedShare
 
 log = structlog.get_logger(__name__)
@@ -48,7 +54,7 @@ class Preparer:
     """Prepares claims.
 
     Args:
-        client: reads claims.
+        client: reads claims and pods.
         view: this node's VGPUs.
         inventory: this node's GPUs.
         grants: the grant files that the token daemon reads.
@@ -73,6 +79,7 @@ class Preparer:
         gpus_of_others: GpusOfOthers | None = None,
         holder_wait: float = HOLDER_WAIT_SECONDS,
     ) -> None:
+        self._client = client
         self._claims = Claims(client, view.pods)
         self._view = view
         self._inventory = inventory
@@ -84,7 +91,7 @@ class Preparer:
         self.pods: set[str] = set()
 
     async def prepare(self, reference: ClaimReference) -> list[PreparedDevice]:
-        """Write the grant and the CDI spec, and wait until the grant is active.
+        """Write the grants and the CDI spec, and wait until the grants are active.
 
         Raises:
             ClaimRefusedError: something is missing; an earlier preparation stays as it was.
@@ -104,29 +111,78 @@ class Preparer:
         pod = f"{reference.namespace}/{claim.pod_name}"
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._holder_wait
-        # The containers of a claim that is prepared again may be using its grant.
-        prepared_before = self._grants.read(reference.uid) is not None
+        # The containers of a claim that is prepared again may be using its grants.
+        before = self._grants.read(reference.uid)
+        is_new = before is None
         try:
             shares = await self._shares(reference, claim, deadline)
-            if not prepared_before:
+            attachment = await self._attachment(reference, claim, shares)
+            if before is not None:
+                is_new = self._was_interrupted(before, attachment)
+            if is_new:
                 await self._check_owned(shares)
-            gpus = [cdi.find_gpu(self._cdi_folders, share.uuid) for share in shares]
-            # No await from here to the grant, so that no two claims of a pod pass the check.
+            gpus = {share.uuid: cdi.find_gpu(self._cdi_folders, share.uuid) for share in shares}
+            # No await from here to the grants, so that no two claims of a pod pass the check.
             self._check_only_claim(reference, claim.pod_uid)
-            self._grants.write(reference, claim.pod_name, claim.pod_uid, shares)
-            # While the token daemon reads the grant; only the response makes the device known.
-            cdi.write_claim(self._cdi_folders[-1], reference.uid, self._mounts(reference.uid))
-            await self._grants.wait_active(reference.uid, max(1.0, deadline - loop.time()))
-        except (cdi.GpuDeviceMissingError, GrantRefusedError, ValueError, OSError) as error:
-            if not prepared_before:
+            self._grants.write(reference, claim.pod_name, claim.pod_uid, attachment.grants)
+            # While the token daemon reads the grants; only the response makes a device known.
+            mounts = {name: self._mounts(name) for name in attachment.grants}
+            cdi.write_claim(self._cdi_folders[-1], reference.uid, mounts)
+            for name in attachment.grants:
+                await self._grants.wait_active(name, max(1.0, deadline - loop.time()))
+        except (
+            ApiError,
+            cdi.GpuDeviceMissingError,
+            GrantRefusedError,
+            ValueError,
+            OSError,
+        ) as error:
+            if is_new:
                 self._grants.remove(reference.uid)
                 cdi.remove_claim(self._cdi_folders[-1], reference.uid)
             raise ClaimRefusedError(f"pod {pod}: {error}") from error
-        names = (*gpus, cdi.claim_device(reference.uid))
         return [
-            PreparedDevice(result.request, result.pool, result.device, names, result.share_id)
-            for result in claim.results
+            _prepared(result, attachment.uses[result.request], gpus) for result in claim.results
         ]
+
+    async def _attachment(
+        self, reference: ClaimReference, claim: PodClaim, shares: list[GrantedShare]
+    ) -> Attachment:
+        """Which grants the claim has, and which containers use them."""
+        requests = [result.request for result in claim.results]
+        if not any(share.share for share in shares):
+            return of_one_share(reference.uid, shares, requests)
+        pod = self._view.pods.store.by_uid(claim.pod_uid)
+        if pod is None or not pod.requests_of(reference.name):
+            # kube-scheduler names the claim before it binds the pod; the watch may be late.
+            pod = await self._client.get(NODE_PODS, claim.pod_name, reference.namespace)
+        made_by = pod.requests_of(reference.name) if pod.metadata.uid == claim.pod_uid else {}
+        for request in requests:
+            if request not in made_by:
+                raise ValueError(
+                    f"its status does not say which container made the request {request} of "
+                    f"{reference.name}: only the claim that kube-scheduler creates for "
+                    f"{VGPU_RESOURCE} attaches several shares"
+                )
+        containers = {request: made_by[request] for request in requests}
+        listed = listed_shares(pod.metadata.annotations)
+        return of_several_shares(reference.uid, shares, listed, containers)
+
+    def _was_interrupted(self, before: PodGrant, attachment: Attachment) -> bool:
+        """Whether a crash left only some of the grants, which no container uses then.
+
+        Raises:
+            ValueError: the grants of running containers would change.
+        """
+        if before.claim in attachment.grants:
+            return False  # there is but one grant
+        for name in before.names:
+            if _gpus(self._grants.shares(name)) != _gpus(attachment.grants.get(name, ())):
+                raise ValueError(
+                    f"its grant {name} would have other shares than before: the annotations that "
+                    "list its shares must not change after it was placed, so create it again"
+                )
+        return len(before.names) < len(attachment.grants)
 
     async def _check_owned(self, shares: Sequence[GrantedShare]) -> None:
         """Nobody else may hand out a GPU without a placeholder.
@@ -160,10 +216,10 @@ class Preparer:
                 "out of spec.resourceClaims"
             )
 
-    def _mounts(self, uid: str) -> cdi.ClaimMounts:
+    def _mounts(self, grant: str) -> cdi.ClaimMounts:
         return cdi.ClaimMounts(
-            claim=self._grants.claim_folder(uid),
-            counters=self._grants.counters_file(uid),
+            claim=self._grants.claim_folder(grant),
+            counters=self._grants.counters_file(grant),
             library=self._library.library,
             preload=self._library.preload,
         )
@@ -202,11 +258,6 @@ class Preparer:
                     f"the holder of vGPU {vgpu.gpuid} that names the pod uid {pod_uid} is "
                     f"of namespace {holder.namespace}, and the claim of {namespace}"
                 )
-        if named := sorted(holder.share for _, holder in held if holder.share):
-            raise ValueError(
-                f"the holders that name the pod uid {pod_uid} are of the shares "
-                f"{', '.join(named)}, and this version of the node agent attaches one share"
-            )
         wanted = max(holder.parts for _, holder in held)
         if len(held) < wanted:
             raise _NotYetError(
@@ -247,6 +298,17 @@ class Preparer:
             share=holder.share,
             model=device.model,
         )
+
+
+def _gpus(shares: Iterable[GrantedShare]) -> list[tuple[str, str]]:
+    """The GPU and the name of each share of a grant."""
+    return [(share.uuid, share.share) for share in shares]
+
+
+def _prepared(result: AllocationResult, use: Use, gpus: Mapping[str, str]) -> PreparedDevice:
+    """The response for one request; ``gpus`` are the CDI names of GPUs by UUID."""
+    devices = (*(gpus[uuid] for uuid in use.gpus), cdi.claim_device(use.grant))
+    return PreparedDevice(result.request, result.pool, result.device, devices, result.share_id)
 
 
 class _NotYetError(Exception):

@@ -1,0 +1,102 @@
+"""Which grants a claim has, and which containers use them."""
+
+from collections.abc import Mapping
+
+import pytest
+
+from kubeshare.core.demand import Share
+from kubeshare.dialects.pod import listed_shares
+from kubeshare.node.dra.attachment import Attachment, Use, claim_of, of_several_shares
+from kubeshare.tokens.files.grants import GrantedShare
+
+X, Y, Z = (f"GPU-00000000-0000-4000-8000-00000000000{n}" for n in "123")
+CONTAINERS = {"request-0": "a", "request-1": "b"}
+
+
+def granted(name: str, uuid: str) -> GrantedShare:
+    return GrantedShare(
+        uuid=uuid,
+        memory_total_bytes=16 << 30,
+        request_micros=200_000,
+        limit_micros=500_000,
+        memory_bytes=1 << 30,
+        share=name,
+    )
+
+
+def listed(**containers: str) -> tuple[Share, ...]:
+    """Shares by name, each with its containers between spaces."""
+    return tuple(Share(name=name, containers=tuple(of.split())) for name, of in containers.items())
+
+
+def attach(
+    shares: Mapping[str, tuple[str, ...]],
+    wanted: tuple[Share, ...],
+    containers: Mapping[str, str] = CONTAINERS,
+) -> Attachment:
+    """The attachment of claim ``c``; ``shares`` has the GPUs of each."""
+    held = [granted(name, uuid) for name, uuids in shares.items() for uuid in uuids]
+    return of_several_shares("c", held, wanted, containers)
+
+
+def grants(attachment: Attachment) -> dict[str, list[tuple[str, str]]]:
+    return {
+        name: [(share.share, share.uuid) for share in shares]
+        for name, shares in attachment.grants.items()
+    }
+
+
+def test_containers_with_different_shares_have_a_grant_each_also_on_one_gpu() -> None:
+    found = attach({"l": (X,), "r": (X,)}, listed(l="a", r="b"))
+    assert grants(found) == {"c.l": [("l", X)], "c.r": [("r", X)]}
+    assert found.uses == {"request-0": Use("c.l", (X,)), "request-1": Use("c.r", (X,))}
+
+
+def test_shares_without_containers_are_one_grant_that_all_use() -> None:
+    shares = listed_shares({"kubeshare.nthu/request": "2.5"})
+    found = attach({"whole": (X, Y), "rest": (Z,)}, shares)
+    assert grants(found) == {"c.rest": [("whole", X), ("whole", Y), ("rest", Z)]}
+    assert set(found.uses.values()) == {Use("c.rest", (X, Y, Z))}
+
+
+def test_a_container_sees_the_gpus_of_its_own_shares_only() -> None:
+    found = attach({"s": (X,), "t": (Y,)}, listed(s="a b", t="b"))
+    assert grants(found) == {"c.s": [("s", X), ("t", Y)]}
+    assert found.uses == {"request-0": Use("c.s", (X,)), "request-1": Use("c.s", (X, Y))}
+
+
+def test_a_container_without_a_share_is_refused_by_its_name() -> None:
+    with pytest.raises(ValueError, match=r"container b asks for kubeshare\.nthu/vgpu and uses no"):
+        attach({"s": (X,)}, listed(s="a"))
+
+
+@pytest.mark.parametrize(
+    ("wanted", "words"),
+    [
+        (listed(s="a"), "holders for the shares s, t, and its annotations list s:"),
+        (listed(s="a", u="b"), "its annotations list s, u:"),
+        ((*listed(s="a"), Share(name="t", count=2)), r"its annotations list s, t \(2\):"),
+        ((), "its annotations list none:"),
+        (listed(s="a", t="a b"), f"its shares s and t are both on GPU {X}"),
+    ],
+)
+def test_annotations_that_do_not_fit_the_holders_are_refused(
+    wanted: tuple[Share, ...], words: str
+) -> None:
+    with pytest.raises(ValueError, match=words):
+        attach({"s": (X,), "t": (X,)}, wanted)
+
+
+def test_the_shares_of_a_pod_are_those_of_its_annotations() -> None:
+    key = "kubeshare.nthu/share."
+    found = listed_shares({f"{key}b": "request=.5,containers=a+b", f"{key}a": "request=1,count=2"})
+    assert [(share.name, share.count, share.containers) for share in found] == [
+        ("a", 2, ()),
+        ("b", 1, ("a", "b")),
+    ]
+    for short in ({}, {"kubeshare.nthu/request": "0.5"}, {"kubeshare.nthu/request": "1"}):
+        assert listed_shares(short) == ()
+
+
+def test_a_grant_says_its_claim() -> None:
+    assert [claim_of(name) for name in ("0c-1a", "0c-1a.left")] == ["0c-1a", "0c-1a"]

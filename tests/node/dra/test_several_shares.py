@@ -1,0 +1,256 @@
+"""A pod whose containers use different shares: all of its grants, or none."""
+
+import json
+from typing import Any
+
+import pytest
+
+from fakes.node import (
+    A_GPU,
+    OTHER_GPU,
+    Cluster,
+    Running,
+    claim_reference,
+    write_daemon_status,
+)
+from kubeshare.kube.resources import PODS
+from kubeshare.node.agent import Agent
+from kubeshare.node.dra import cdi
+from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError, PreparedDevice
+from kubeshare.node.paths import NodePaths
+from kubeshare.simulator.control import FakeApiServer, run_virtual
+
+CLAIM = claim_reference("a")
+LEFT, RIGHT = f"{CLAIM.uid}.left", f"{CLAIM.uid}.right"
+KEY = "kubeshare.nthu/share."
+ANNOTATIONS = {
+    f"{KEY}left": "request=0.3,memory=1Gi,containers=main",
+    f"{KEY}right": "request=0.3,memory=1Gi,containers=side",
+}
+
+
+def holder(share: str, parts: int = 2) -> dict[str, Any]:
+    return Cluster.holder("a") | {"share": share, "parts": parts}
+
+
+@pytest.fixture
+def apart(cluster: Cluster, paths: NodePaths) -> Cluster:
+    """Pod ``a``: both of its containers have a share of vGPU ``red``, and the daemon agrees."""
+    cluster.add_pod("a", claimed=True, annotations=ANNOTATIONS)
+    cluster.add_vgpu("red", holder("left"), holder("right"), Cluster.holder("b"))
+    write_daemon_status(paths, LEFT, "ACTIVE")
+    write_daemon_status(paths, RIGHT, "ACTIVE")
+    return cluster
+
+
+def prepare(running: Running, claim: ClaimReference = CLAIM) -> list[PreparedDevice]:
+    async def main() -> list[PreparedDevice]:
+        async with running() as agent:
+            return await agent.prepare(claim)
+
+    return run_virtual(main())
+
+
+def refusal(running: Running, claim: ClaimReference = CLAIM) -> str:
+    with pytest.raises(ClaimRefusedError) as caught:
+        prepare(running, claim)
+    return str(caught.value)
+
+
+def grants(paths: NodePaths) -> dict[str, Any]:
+    files = sorted((paths.run_folder / "grants").glob("*.json"))
+    return {file.stem: json.loads(file.read_text()) for file in files}
+
+
+def nothing_is_left(paths: NodePaths) -> bool:
+    return not grants(paths) and not cdi.claims(paths.dynamic_cdi_folder)
+
+
+@pytest.mark.usefixtures("apart")
+def test_each_container_gets_the_grant_of_its_own_share(agent: Running, paths: NodePaths) -> None:
+    devices = prepare(agent)
+    gpu = f"nvidia.com/gpu={A_GPU.uuid}"
+    assert [(device.request, device.cdi_devices) for device in devices] == [
+        ("container-0-request-0", (gpu, f"kubeshare.nthu/claim={LEFT}")),
+        ("container-1-request-0", (gpu, f"kubeshare.nthu/claim={RIGHT}")),
+    ]
+    written = grants(paths)
+    assert {name: [gpu["share"] for gpu in grant["gpus"]] for name, grant in written.items()} == {
+        LEFT: ["left"],
+        RIGHT: ["right"],
+    }
+    assert {grant["pod"]["uid"] for grant in written.values()} == {"a-uid"}
+    assert cdi.claims(paths.dynamic_cdi_folder) == {CLAIM.uid}
+
+
+def test_a_gpu_and_a_half_are_one_grant_for_all_containers(
+    cluster: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    cluster.add_pod("a", claimed=True, annotations={"kubeshare.nthu/request": "1.5"})
+    cluster.add_vgpu("red", holder("whole"))
+    cluster.add_vgpu("blue", holder("rest"), uuid=OTHER_GPU.uuid)
+    write_daemon_status(paths, f"{CLAIM.uid}.rest", "ACTIVE")
+    both = prepare(agent)
+    (name,) = grants(paths)
+    assert name == f"{CLAIM.uid}.rest"
+    assert {device.cdi_devices for device in both} == {
+        (
+            f"nvidia.com/gpu={OTHER_GPU.uuid}",
+            f"nvidia.com/gpu={A_GPU.uuid}",
+            f"kubeshare.nthu/claim={name}",
+        )
+    }
+
+
+def test_it_waits_until_the_holder_of_each_share_names_the_pod(
+    apart: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    apart.add_vgpu("red", holder("left"))
+    assert "of the 2 vGPUs that it shares, 1 name this pod" in refusal(agent)
+    assert nothing_is_left(paths)
+
+
+@pytest.mark.usefixtures("apart")
+def test_one_grant_that_the_daemon_refuses_leaves_nothing(agent: Running, paths: NodePaths) -> None:
+    write_daemon_status(paths, RIGHT, "REFUSED", "memory would be over-committed")
+    assert "REFUSED: memory would be over-committed" in refusal(agent)
+    assert nothing_is_left(paths)
+
+
+@pytest.mark.usefixtures("apart")
+def test_one_grant_that_the_daemon_does_not_answer_leaves_nothing(
+    agent: Running, paths: NodePaths
+) -> None:
+    (paths.run_folder / "status" / f"{RIGHT}.json").unlink()
+    assert "does not answer" in refusal(agent)
+    assert nothing_is_left(paths)
+
+
+def test_a_container_that_uses_no_share_is_refused_by_its_name(
+    apart: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    both = ANNOTATIONS | {f"{KEY}right": "request=0.3,memory=1Gi,containers=other"}
+    apart.add_pod("a", claimed=True, annotations=both)
+    assert "pod default/a: container side asks for kubeshare.nthu/vgpu" in refusal(agent)
+    assert nothing_is_left(paths)
+
+
+def test_a_pod_that_the_watch_does_not_know_yet_is_read(
+    apart: Cluster, server: FakeApiServer, agent: Running
+) -> None:
+    apart.add_pod("a", annotations=ANNOTATIONS)
+
+    async def main() -> list[PreparedDevice]:
+        async with agent() as running:
+            server.freeze_watches()
+            apart.add_pod("a", claimed=True, annotations=ANNOTATIONS)
+            return await running.prepare(CLAIM)
+
+    assert len(run_virtual(main())) == 2
+
+
+def test_a_claim_that_the_pods_status_does_not_name_attaches_no_shares(
+    apart: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    by_hand = apart.add_claim("a", "by-hand")
+    assert "does not say which container made the request" in refusal(agent, by_hand)
+    apart.server.remove(PODS, "a", "default")
+    assert "not found" in refusal(agent)
+    assert nothing_is_left(paths)
+
+
+@pytest.mark.usefixtures("apart")
+def test_preparing_again_after_a_restart_gives_the_same(agent: Running, paths: NodePaths) -> None:
+    first, written = prepare(agent), grants(paths)
+    assert prepare(agent) == first
+    assert grants(paths) == written
+
+
+def test_other_annotations_change_nothing_of_what_is_prepared(
+    apart: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    apart.add_vgpu("red", holder("left"))
+    apart.add_vgpu("blue", holder("right"), uuid=OTHER_GPU.uuid)
+    prepare(agent)
+    written = grants(paths)
+    joined = ANNOTATIONS | {f"{KEY}right": "request=0.3,memory=1Gi,containers=main+side"}
+    apart.add_pod("a", claimed=True, annotations=joined)
+    assert f"its grant {LEFT} would have other shares than before" in refusal(agent)
+    assert grants(paths) == written
+
+
+@pytest.mark.usefixtures("apart")
+@pytest.mark.parametrize("refused", [False, True])
+def test_what_a_crash_interrupted_is_completed_or_removed(
+    agent: Running, paths: NodePaths, *, refused: bool
+) -> None:
+    prepare(agent)
+    (paths.run_folder / "grants" / f"{RIGHT}.json").unlink()
+    if refused:
+        write_daemon_status(paths, RIGHT, "REFUSED", "no room")
+        refusal(agent)
+        assert nothing_is_left(paths)
+    else:
+        prepare(agent)
+        assert set(grants(paths)) == {LEFT, RIGHT}
+
+
+@pytest.mark.usefixtures("apart")
+def test_a_failed_repetition_leaves_the_running_containers_their_grants(
+    agent: Running, paths: NodePaths
+) -> None:
+    prepare(agent)
+    write_daemon_status(paths, RIGHT, "REFUSED", "no room")
+    refusal(agent)
+    assert set(grants(paths)) == {LEFT, RIGHT}
+
+
+def test_unprepare_removes_all_grants_and_the_holders_of_all_shares(
+    apart: Cluster, server: FakeApiServer, agent: Running, paths: NodePaths
+) -> None:
+    prepare(agent)
+
+    async def main() -> None:
+        async with agent() as running:
+            await running.unprepare(CLAIM)
+
+    run_virtual(main())
+    assert nothing_is_left(paths)
+    assert apart.holders("red") == ["b"]
+    assert sum(asked.verb == "patch" for asked in server.requests) == 1
+
+
+def test_a_restarted_agent_knows_the_grants_as_those_of_one_claim(
+    apart: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    prepare(agent)
+    apart.add_vgpu("red", Cluster.holder("b"))
+
+    async def look(running: Agent) -> None:
+        (known,) = running.grants.all()
+        assert (known.claim, known.names, known.pod_uid) == (CLAIM.uid, (LEFT, RIGHT), "a-uid")
+        assert running.grants.of_pod("a-uid") == [CLAIM.uid]
+        running.reconciler.start()
+        assert cdi.claims(paths.dynamic_cdi_folder) == {CLAIM.uid}, "it has grants"
+        await running.reconciler.reconcile_grant(CLAIM.uid)
+
+    async def main() -> None:
+        async with agent() as running:
+            await look(running)
+
+    run_virtual(main())
+    assert nothing_is_left(paths), "its holders are gone"
+
+
+@pytest.mark.usefixtures("apart")
+def test_a_grant_that_cannot_be_read_goes_with_its_claim(agent: Running, paths: NodePaths) -> None:
+    prepare(agent)
+    (paths.run_folder / "grants" / f"{RIGHT}.json").write_text("{")
+    (paths.run_folder / "grants" / "another.json").write_text("{")
+
+    async def main() -> None:
+        async with agent() as running:
+            await running.unprepare(CLAIM)
+
+    run_virtual(main())
+    assert [file.name for file in (paths.run_folder / "grants").iterdir()] == ["another.json"]
