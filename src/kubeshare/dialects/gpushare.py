@@ -4,11 +4,20 @@ A pod requests memory only. Compute follows: the reserved share of a GPU's time 
 its memory, and the limit is the whole GPU.
 """
 
-from typing import Final
+from collections.abc import Iterator, Mapping
+from typing import Any, Final
 
+from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MAX_BYTES, MI, MICROS, Memory, parse_count
 from kubeshare.dialects.amounts import Amounts
+from kubeshare.dialects.pod_spec import check_form
+from kubeshare.dialects.share_fields import RequesterRef, mapping
+
+GPU_MEMORY: Final = "aliyun.com/gpu-mem"
+"""The resource that a container requests: units of GPU memory."""
+GPU_COUNT: Final = "aliyun.com/gpu-count"
+"""The number of GPUs of a node; as the resource of a container it has no effect."""
 
 MAX_COUNT: Final = 1024
 """The most GPUs that one pod may request."""
@@ -48,3 +57,40 @@ def amounts(
         count=gpus,
         proportional=True,
     )
+
+
+def demand_of(pod: Mapping[str, Any], unit: int) -> Demand | None:
+    """The demand of a pod: the memory of all its containers on one GPU; None if it asks for none.
+
+    As published, only limits count. Init containers run before the containers and use the same
+    share, so the pod asks for the most that runs at one time.
+
+    Args:
+        pod: the object from the API server.
+        unit: bytes of a unit of memory.
+
+    Raises:
+        InvalidValueError: a limit is not a whole number, or all of them are 0.
+    """
+    spec = mapping(pod.get("spec"), "spec")
+    check_form(spec)
+    limits = list(_limits(spec, "containers"))
+    first = list(_limits(spec, "initContainers"))
+    if not limits and not first:
+        return None
+    requester = RequesterRef.of(mapping(pod.get("metadata"), "metadata"))
+    units = max([sum(limits), *first])
+    return Demand(
+        uid=requester.uid,
+        name=requester.name,
+        namespace=requester.namespace,
+        **amounts(units, unit=unit, names=(GPU_MEMORY, GPU_COUNT)),
+    )
+
+
+def _limits(spec: Mapping[str, Any], kind: str) -> Iterator[int]:
+    """The units of each container that has a limit."""
+    for container in spec.get(kind) or ():
+        found = ((container.get("resources") or {}).get("limits") or {}).get(GPU_MEMORY)
+        if found is not None:
+            yield parse_count(found, f"{GPU_MEMORY} of container {container['name']}")
