@@ -1,1 +1,1 @@
-"""A small HTTP/1.1 server for programs: h11 over asyncio, every wait and size bounded."""
+"""A small HTTP/1.1 server: h11 over asyncio, every wait and size bounded."""
