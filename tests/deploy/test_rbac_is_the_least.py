@@ -29,14 +29,8 @@ from robustness.fault_matrix.troubles import TROUBLES
 RARE = (("alone", "409"), ("plain", "409"), ("together", "API server killed after it"))
 """Lives and troubles after which programs list objects again and repeat writes."""
 
-CHECKED_OTHERWISE = {
-    "devices": {
-        Permission("update", "kubeshare.nthu", "sharepods/finalizers"),
-        Permission("create", "resource.k8s.io", "resourceclaims", NAMESPACE),
-    },
-}
-"""Rights that no life uses: an admission plugin requires the first, and placeholders on nodes with
-a DRA driver use the second, for which the audit of ``tests/e2e`` has the proof."""
+CHECKED_OTHERWISE = {"devices": {Permission("update", "kubeshare.nthu", "sharepods/finalizers")}}
+"""Rights that no life uses: an admission plugin requires this one."""
 
 ADVICE = (
     "no life asks for it: take it out of deploy/rbac, or add a life in which the program "

@@ -2,33 +2,16 @@
 
 from expectations import expect_vgpus
 from fakes.cluster import FakeCluster, scenario
+from fakes.cluster.disruptions import serve_by_claims
 from fakes.objects import vgpu
-from kubeshare.api.types.v1 import GPUNODES, VGPUS
+from kubeshare.api.types.v1 import VGPUS
 from kubeshare.device_manager.placeholder import pods
-from kubeshare.kube.resources import NODES, PODS, RESOURCE_CLAIMS, Raw
-
-
-def offer_by_claims(cluster: FakeCluster, node: str) -> list[str]:
-    """NVIDIA's DRA driver offers the GPUs of a node instead of a plugin; returns their UUIDs."""
-
-    def without_plugin(found: Raw) -> None:
-        cluster.actors.by_claims[node] = int(found["status"]["allocatable"].pop("nvidia.com/gpu"))
-
-    def with_driver(found: Raw) -> None:
-        for device in found["spec"]["devices"]:
-            device["claimDriver"] = "gpu.nvidia.com"
-        found["spec"]["draCount"] = len(found["spec"]["devices"])
-
-    cluster.server.change(NODES, node, "", without_plugin)
-    cluster.server.change(GPUNODES, node, "", with_driver)
-    stored = cluster.server.stored(GPUNODES, node)
-    assert stored is not None
-    return [device["uuid"] for device in stored["spec"]["devices"]]
+from kubeshare.kube.resources import PODS, RESOURCE_CLAIMS
 
 
 @scenario(n1=2)
 async def test_the_claim_selects_the_gpu_that_the_policy_chose(cluster: FakeCluster) -> None:
-    first, _ = offer_by_claims(cluster, "n1")
+    first, _ = serve_by_claims(cluster, "n1")
     cluster.start()
     cluster.share("a")
     await expect_vgpus(cluster, 1)

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from fakes.cluster.claims import can_allocate, collect_claims, selected_gpus
 from fakes.cluster.machines import Machine
 from fakes.cluster.pods import (
     Raw,
@@ -77,6 +78,7 @@ class Actors:
     def reconcile(self) -> None:
         """Each actor does what the current objects require."""
         self._collect()
+        collect_claims(self.server)
         self._collect_of_nodes()
         self._replace()
         self._lose()
@@ -179,6 +181,8 @@ class Actors:
         return names
 
     def _room(self, node: str, pod: Raw) -> bool:
+        if pod["spec"].get("resourceClaims"):
+            return can_allocate(self.server, node, pod)
         offered = self.server.stored(NODES, node)
         assert offered is not None
         counted = offered["status"]["allocatable"].get(WHOLE_GPU_RESOURCE, 0)
@@ -197,6 +201,8 @@ class Actors:
         elif pod["status"]["phase"] == "Pending" and self._prepare(pod):
             if requested(pod, WHOLE_GPU_RESOURCE):
                 self._give(pod)
+            elif selected := selected_gpus(self.server, pod):
+                self.given[pod["metadata"]["uid"]] = selected[0]
             self._update(pod, set_running)
 
     def publish(self) -> None:

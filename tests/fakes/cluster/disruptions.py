@@ -1,9 +1,10 @@
 """Disrupts a cluster: nodes, namespaces, the configuration."""
 
 from fakes import manifests
+from fakes.cluster.claims import offer_by_claims, report_driver
 from fakes.cluster.cluster import FakeCluster
 from kubeshare.api.types.constants import NAMESPACE
-from kubeshare.api.types.v1 import SHAREPODS, VGPUS
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import CONFIG_MAPS, NODES, PODS, Raw
 
 NAMESPACE_SECONDS = 300.0
@@ -53,6 +54,16 @@ def label_node(cluster: FakeCluster, name: str, **labels: str | None) -> None:
                 known[f"kubeshare.nthu/{key}"] = value
 
     cluster.server.change(NODES, name, "", change)
+
+
+def serve_by_claims(cluster: FakeCluster, name: str) -> list[str]:
+    """NVIDIA's DRA driver offers the GPUs of a node instead of a plugin; returns their UUIDs."""
+    devices = cluster.actors.devices[name]
+    cluster.actors.by_claims[name] = len(devices)
+    offer_by_claims(cluster.server, name, devices)
+    if name not in cluster.machines:
+        cluster.server.change(GPUNODES, name, "", report_driver)
+    return [device["uuid"] for device in devices]
 
 
 def own(cluster: FakeCluster, *names: str) -> None:

@@ -13,6 +13,7 @@ from typing import Any, Self, TypeVar, cast
 
 import msgspec
 
+from fakes.cluster.claims import selected_gpus
 from fakes.cluster.pods import Raw, being_deleted, ended, requested, set_running
 from kubeshare.api.types.constants import DRA_DRIVER, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
 from kubeshare.api.types.v1 import GPUDevice, GPUNodeSpec
@@ -159,6 +160,8 @@ class Machine:
             if not free:
                 return
             self._given[_namespace_and_name(pod)] = free[0]
+        elif selected := selected_gpus(self._server, pod):
+            self._given[_namespace_and_name(pod)] = selected[0]
         self._change(pod, set_running)
 
     def _start_shared(self, pod: Raw) -> None:

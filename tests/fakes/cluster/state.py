@@ -62,6 +62,15 @@ def holding(cluster: FakeCluster) -> list[str]:
     return sorted(name for names in cluster.vgpus().values() for name in names)
 
 
+def held_gpus(cluster: FakeCluster) -> dict[str, str]:
+    """The name of each holder -> the UUID of its GPU."""
+    return {
+        each["name"]: vgpu["spec"].get("uuid", "")
+        for vgpu in cluster.server.all(VGPUS)
+        for each in holders(vgpu)
+    }
+
+
 def vgpu_phases(cluster: FakeCluster) -> list[str]:
     """The phase of each vGPU, sorted."""
     return sorted(vgpu.get("status", {}).get("phase", "") for vgpu in cluster.server.all(VGPUS))

@@ -7,7 +7,6 @@ from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
 from expectations import (
-    expect_bound,
     expect_condition,
     expect_decided,
     expect_deleted,
@@ -24,21 +23,16 @@ from expectations import (
     expect_shared_gpu,
     expect_sharepod_phase,
     expect_terminating,
-    expect_vgpus,
 )
 from fakes.cluster import FakeCluster
 from fakes.cluster.disruptions import (
-    cordon,
     delete_namespace,
-    label_node,
-    own,
-    recreate_node,
-    replace_node,
     write_invalid_configuration,
 )
-from fakes.cluster.state import is_same_pod, the_pod
-from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
+from fakes.cluster.state import the_pod
+from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import PODS
+from robustness.fault_matrix import node_lives
 
 STEP_SECONDS = 300.0
 """Virtual time for each step, with time-outs and the detection of lost watches."""
@@ -149,18 +143,6 @@ async def _namespace_deleted(cluster: FakeCluster) -> None:
     await expect_running(cluster, "a")
 
 
-async def _drained(cluster: FakeCluster) -> None:
-    """The node is cordoned and the pod evicted: it runs on the other node."""
-    cluster.share("a")
-    await expect_running(cluster, "a")
-    pod = the_pod(cluster, "a")
-    node = pod["spec"]["nodeName"]
-    cordon(cluster, node)
-    cluster.actors.delete(pod)
-    await _elsewhere(cluster, "a", node)
-    cordon(cluster, node, cordoned=False)
-
-
 async def _wide(cluster: FakeCluster) -> None:
     """A SharePod requests two GPUs; another one holds one of them for a while."""
     cluster.share("a", "0.6")
@@ -170,72 +152,6 @@ async def _wide(cluster: FakeCluster) -> None:
     cluster.delete("a")
     await expect_running(cluster, "b")
     await expect_holders(cluster, ["b"], ["b"])
-
-
-async def _node_lost(cluster: FakeCluster) -> None:
-    """The node of a pod is deleted: the pod runs on the other node, and nothing is left."""
-    cluster.share("a")
-    await expect_running(cluster, "a")
-    node = cluster.sharepod("a")["spec"]["nodeName"]
-    cluster.lose_node(node)
-    await _elsewhere(cluster, "a", node)
-
-
-async def _node_exchanged(cluster: FakeCluster) -> None:
-    """Another machine replaces the node under the same name: the pod runs on its GPU."""
-    cluster.share("a")
-    await expect_running(cluster, "a")
-    (before,) = cluster.server.all(VGPUS)
-    await replace_node(cluster, "n1", 1)
-
-    def other() -> bool:
-        uuids = [vgpu["spec"].get("uuid") for vgpu in cluster.server.all(VGPUS)]
-        return uuids not in ([before["spec"]["uuid"]], [None], [])
-
-    await cluster.until(other)
-    await expect_running(cluster, "a")
-    await expect_shared_gpu(cluster, "a")
-
-
-async def _gpunode_deleted(cluster: FakeCluster) -> None:
-    """The GPUNode is deleted: its agent creates it again, and pods run on."""
-    cluster.share("a")
-    await expect_running(cluster, "a")
-    cluster.server.remove(GPUNODES, "n1")
-    cluster.share("b")
-    await expect_running(cluster, "b")
-    assert cluster.shares_gpu("a", "b")
-
-
-async def _node_rejoined(cluster: FakeCluster) -> None:
-    """The Node object is created again under the same name: pods run on."""
-    cluster.share("a")
-    await expect_running(cluster, "a")
-    before = the_pod(cluster, "a")
-    recreate_node(cluster, "n1")
-    cluster.share("b")
-    await expect_running(cluster, "b")
-    assert cluster.shares_gpu("a", "b")
-    after = the_pod(cluster, "a")
-    assert after["metadata"]["uid"] == before["metadata"]["uid"]
-
-
-async def _node_full(cluster: FakeCluster) -> None:
-    """kube-scheduler finds no room on the chosen node: the pod runs on the other node."""
-    cluster.actors.full.add("n1")
-    cluster.share("a")
-    await expect_running(cluster, "a")
-    await expect_vgpus(cluster, 1, placeholders=1)
-
-
-async def _gpu_failed(cluster: FakeCluster) -> None:
-    """The GPU fails, with eviction configured: the pod runs on the other node."""
-    cluster.configure(gpuFailure="evict")
-    cluster.share("a")
-    await expect_running(cluster, "a")
-    node = cluster.sharepod("a")["spec"]["nodeName"]
-    cluster.fail_gpus(node, "XID 79")
-    await _elsewhere(cluster, "a", node)
 
 
 async def _placeholder_lost(cluster: FakeCluster) -> None:
@@ -394,45 +310,6 @@ async def _taken_back(cluster: FakeCluster) -> None:
     cluster.configure()
 
 
-async def _owned(cluster: FakeCluster) -> None:
-    """KubeShare owns the GPUs of a node; two SharePods run there, and the node is given back."""
-    own(cluster, "n1")
-    await expect_phases(cluster, "Idle", "Idle")
-    cluster.share("a", "0.7")
-    cluster.share("b", "0.7")
-    await expect_running(cluster, "a", "b")
-    await expect_holders(cluster, ["a"], ["b"])
-    cluster.delete("b")
-    await expect_phases(cluster, "Active", "Idle")
-    label_node(cluster, "n1", gpus=None)
-    await expect_phases(cluster, "Active")
-    assert cluster.running("a")
-    cluster.delete("a")
-    await expect_no_vgpus(cluster)
-
-
-async def _taken_over(cluster: FakeCluster) -> None:
-    """KubeShare takes over a node while a pod shares a GPU there: the pod keeps its share."""
-    cluster.share("a", "0.7")
-    await expect_running(cluster, "a")
-    before, (gpuid,) = the_pod(cluster, "a"), cluster.vgpus()
-    own(cluster, "n1")
-    await expect_phases(cluster, "Active", "Idle")
-    await cluster.until(lambda: not cluster.placeholders())
-    cluster.share("b", "0.7")
-    await expect_running(cluster, "b")
-    assert is_same_pod(cluster, before)
-    assert cluster.vgpus()[gpuid] == ["a"]
-    label_node(cluster, "n1", gpus=None)
-
-
-async def _elsewhere(cluster: FakeCluster, name: str, node: str) -> None:
-    """The pod runs on another node, and the first vGPU is deleted."""
-    await expect_bound(cluster, name, without=node)
-    await expect_running(cluster, name)
-    await expect_vgpus(cluster, 1, placeholders=1)
-
-
 LIVES = {
     "alone": Life(_alone, {"n1": 1}),
     "together": Life(_together, {"n1": 1}),
@@ -442,13 +319,13 @@ LIVES = {
     "again": Life(_again, {"n1": 1}),
     "namesake": Life(_namesake, {"n1": 1}),
     "namespace deleted": Life(_namespace_deleted, {"n1": 2}),
-    "drained": Life(_drained, {"n1": 1, "n2": 1}),
-    "node exchanged": Life(_node_exchanged, {"n1": 1}),
-    "gpunode deleted": Life(_gpunode_deleted, {"n1": 1}),
-    "node lost": Life(_node_lost, {"n1": 1, "n2": 1}),
-    "node rejoined": Life(_node_rejoined, {"n1": 1}),
-    "node full": Life(_node_full, {"n1": 1, "n2": 2}),
-    "gpu failed": Life(_gpu_failed, {"n1": 1, "n2": 1}),
+    "drained": Life(node_lives.drained, {"n1": 1, "n2": 1}),
+    "node exchanged": Life(node_lives.node_exchanged, {"n1": 1}),
+    "gpunode deleted": Life(node_lives.gpunode_deleted, {"n1": 1}),
+    "node lost": Life(node_lives.node_lost, {"n1": 1, "n2": 1}),
+    "node rejoined": Life(node_lives.node_rejoined, {"n1": 1}),
+    "node full": Life(node_lives.node_full, {"n1": 1, "n2": 2}),
+    "gpu failed": Life(node_lives.gpu_failed, {"n1": 1, "n2": 1}),
     "placeholder lost": Life(_placeholder_lost, {"n1": 1}),
     "wide": Life(_wide, {"n1": 2}),
     "gang": Life(_gang, {"n1": 2}),
@@ -462,6 +339,7 @@ LIVES = {
     "deleted": Life(_deleted, {"n1": 1}),
     "left alone": Life(_left_alone, {"n1": 1}),
     "taken back": Life(_taken_back, {"n1": 1}),
-    "owned": Life(_owned, {"n1": 2}),
-    "taken over": Life(_taken_over, {"n1": 2}),
+    "owned": Life(node_lives.owned, {"n1": 2}),
+    "taken over": Life(node_lives.taken_over, {"n1": 2}),
+    "by claims": Life(node_lives.by_claims, {"n1": 2}),
 }

@@ -8,14 +8,14 @@ from typing import NamedTuple
 
 from fakes.cluster import FakeCluster
 from kubeshare.api.types.v1 import SHAREPODS
-from kubeshare.kube.resources import PODS
+from kubeshare.kube.resources import PODS, RESOURCE_CLAIMS
 from kubeshare.simulator.control import run_virtual
-from robustness.fault_matrix import lives
+from robustness.fault_matrix import lives, node_lives
 from robustness.fault_matrix.lives import LIVES, STEP_SECONDS, Life
 from robustness.fault_matrix.strikes import Strike, inject
 from robustness.fault_matrix.troubles import TROUBLES
 
-_STEPS_FILE = lives.__file__
+_STEPS_FILES = (lives.__file__, node_lives.__file__)
 
 
 class Point(NamedTuple):
@@ -178,7 +178,7 @@ async def run_life(
 def _where(error: BaseException) -> str:
     """The step of the life that did not come true."""
     frames = traceback.extract_tb(error.__traceback__)
-    steps = [frame for frame in frames if frame.filename == _STEPS_FILE]
+    steps = [frame for frame in frames if frame.filename in _STEPS_FILES]
     return steps[-1].line or "" if steps else "its end"
 
 
@@ -190,7 +190,8 @@ def _left(cluster: FakeCluster) -> list[str]:
         f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
         for pod in cluster.server.all(PODS)
     ]
+    claims = [f"claim {claim['metadata']['name']}" for claim in cluster.server.all(RESOURCE_CLAIMS)]
     on_disk = [each for machine in cluster.machines.values() for each in machine.left()]
     if sharepods:
         return [f"SharePod {uid}" for uid in sorted(sharepods)]
-    return [*vgpus, *pods, *on_disk]
+    return [*vgpus, *pods, *claims, *on_disk]
