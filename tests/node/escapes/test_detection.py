@@ -113,6 +113,30 @@ def test_a_pod_that_mounts_anothers_claim_beside_its_own_is_no_stranger_to_its_o
     assert found(look(on_other, grants=grants, connected=connected)) == [(FOREIGN, 7)]
 
 
+def test_of_two_grants_of_a_pod_on_one_gpu_the_mounted_one_is_used() -> None:
+    grants = (grant("a", "c.left"), grant("a", "c.right"))
+    left = msgspec.structs.replace(use(1, LIMIT), claims=("c.left",))
+    right = msgspec.structs.replace(use(2, LIMIT + MIB), claims=("c.right",))
+    unheld = msgspec.structs.replace(use(3, 0), claims=("c.right",))
+    connected = {"c.left": frozenset({1}), "c.right": frozenset({2})}
+    accounts = {"c.left": {1: {GPUS[0]: MIB}}, "c.right": {2: {GPUS[0]: MIB}}}
+    sample = look(left, right, unheld, grants=grants, connected=connected, accounts=accounts)
+    findings, overheads = detect(sample)
+    assert [(one.reason, one.claim, one.pid) for one in findings] == [
+        (OVER_LIMIT, "c.right", 3),
+        (UNHELD, "c.right", 3),
+    ]
+    assert findings[0].used_bytes == LIMIT + MIB, "each grant has a limit of its own"
+    assert overheads == {("c.left", GPUS[0]): LIMIT - MIB, ("c.right", GPUS[0]): LIMIT}
+
+
+def test_a_gpu_that_only_the_other_container_may_use_is_charged_to_its_grant() -> None:
+    grants = (grant("a", "c.left"), grant("a", "c.right", gpus=GPUS[1:]))
+    strays = msgspec.structs.replace(use(1, 2 * LIMIT), claims=("c.right",))
+    findings, _ = detect(look(strays, grants=grants, connected={"c.right": frozenset({1})}))
+    assert [(one.reason, one.claim) for one in findings] == [(OVER_LIMIT, "c.left")]
+
+
 def test_a_process_of_the_machine_that_has_the_claim_mounted_is_not_of_another_pod() -> None:
     entered = msgspec.structs.replace(use(7, MIB), cgroup=CgroupIds(), claims=("a-claim",))
     connected = {"a-claim": frozenset({7})}

@@ -10,7 +10,10 @@ A process of another pod that has the claim mounted uses the share too: the kube
 attaches a prepared claim to each pod for which it is reserved. Its memory counts as the
 claim's, and the process is *foreign*.
 
-A claim is charged for what the library tracks, and for what the driver counts beyond that
+Where the containers of a pod have different grants, the mount also says which one a process
+uses.
+
+A grant is charged for what the library tracks, and for what the driver counts beyond that
 (contexts, modules, processes without the library): its *overhead*, which the library
 subtracts from the limit.
 """
@@ -41,7 +44,7 @@ class GpuUse(Struct, frozen=True, kw_only=True):
         started: clock ticks from boot to its start, which detect a reused pid.
         memory_bytes: None where the driver does not report them.
         cgroup: the ids in its cgroup path.
-        claims: those that it has mounted.
+        claims: the names of the grants that it has mounted.
     """
 
     uuid: str
@@ -56,11 +59,11 @@ class Sample(Struct, frozen=True, kw_only=True):
     """What driver, daemon and library report at about one time.
 
     Attributes:
-        grants: of pods.
+        grants: of pods; the containers of a pod may have different ones.
         uses: of all GPUs by all processes.
         containers: id → the pod's uid and the container's name, from the API server.
-        connected: claim → pids of the processes that are connected to the token daemon.
-        accounts: claim → pid → GPU → bytes that the library tracks.
+        connected: grant → pids of the processes that are connected to the token daemon.
+        accounts: grant → pid → GPU → bytes that the library tracks.
     """
 
     grants: tuple[Grant, ...]
@@ -75,7 +78,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
     Attributes:
         reason: the kind of violation.
-        claim: of the grant.
+        claim: the name of the grant.
         pod: the holder of the grant.
         container: its name; "" where it is not known.
         pid: the process; of several, the one that most exceeds what the library tracks.
@@ -103,7 +106,7 @@ class Finding(Struct, frozen=True, kw_only=True):
 
 
 def detect(sample: Sample) -> tuple[list[Finding], Overheads]:
-    """The findings, and the overheads by claim and GPU where they are known."""
+    """The findings, and the overheads by grant and GPU where they are known."""
     known = _Known(sample)
     by_process: dict[tuple[str, int, int], list[_Owned]] = defaultdict(list)
     by_gpu: dict[tuple[str, str], list[_Owned]] = defaultdict(list)
@@ -147,7 +150,7 @@ class _Owned(Struct, frozen=True):
 
 
 class _Known:
-    """Indexes a sample by pod and claim."""
+    """Indexes a sample by pod and grant."""
 
     def __init__(self, sample: Sample) -> None:
         self._sample = sample
@@ -161,8 +164,8 @@ class _Known:
     def owned(self, use: GpuUse) -> _Owned | None:
         """Find the grant that a use belongs to; None if neither pod nor mounts have one."""
         pod, container = self._pod(use.cgroup)
-        # The pod's own first.
-        grants = list(self._grants.get(pod, ()))
+        # The pod's own first, and of those the ones of the container: it has their mount.
+        grants = sorted(self._grants.get(pod, ()), key=lambda grant: grant.claim not in use.claims)
         grants += [
             grant
             for claim in use.claims
