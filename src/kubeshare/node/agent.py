@@ -12,6 +12,7 @@ from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.node import boot, lock
 from kubeshare.node.claim_mounts import ClaimMounts
+from kubeshare.node.dra.account import OnEnded, ignore
 from kubeshare.node.dra.claim_users import ClaimInUse, ClaimUsers
 from kubeshare.node.dra.driver import ClaimReference, Driver, PreparedDevice
 from kubeshare.node.dra.grants import Grants
@@ -71,6 +72,7 @@ class Agent:
         allocated: which GPUs a pod was allocated; asks the kubelet by default.
         claim_in_use: whether a claim has a user here; asks kubelet and kernel by default.
         has_processes: whether a pod has a process here; asks the kernel by default.
+        on_grant_ended: receives the final account of each grant.
 
     Attributes:
         events: the recorder, which the program runs.
@@ -88,6 +90,7 @@ class Agent:
         allocated: AllocatedGpus | None = None,
         claim_in_use: ClaimInUse | None = None,
         has_processes: HasProcesses = has_processes,
+        on_grant_ended: OnEnded = ignore,
     ) -> None:
         self.view = NodeView(client, node)
         self.dra_gpus = DraGpus(client, node)
@@ -113,7 +116,9 @@ class Agent:
             cdi_folders=[paths.static_cdi_folder, paths.dynamic_cdi_folder],
             gpus_of_others=None if allocated else partial(self._gpus_of_others, socket),
         )
-        self.releaser = Releaser(client, self.view, self.grants, paths.dynamic_cdi_folder)
+        self.releaser = Releaser(
+            client, self.view, self.grants, paths.dynamic_cdi_folder, on_grant_ended
+        )
         self.events = EventRecorder(client, "kubeshare.nthu/node-agent", node)
         self.placeholders = PlaceholderGpus(
             client,

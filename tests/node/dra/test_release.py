@@ -3,13 +3,19 @@
 import asyncio
 
 import pytest
+from structlog.testing import capture_logs
 
-from fakes.node import OTHER_GPU, Cluster, Running, claim_reference, write_daemon_status
+from fakes.node import A_GPU, OTHER_GPU, Cluster, Running, claim_reference, write_daemon_status
 from kubeshare.api.types.v1 import VGPUS
+from kubeshare.core.token import Tally
 from kubeshare.node.dra import cdi
+from kubeshare.node.dra.account import Account
 from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError
+from kubeshare.node.dra.release import Releaser
 from kubeshare.node.paths import NodePaths
 from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.tallies import Tallies
 
 CLAIM = claim_reference("a")
 
@@ -144,3 +150,31 @@ def test_a_vgpu_that_always_changes_ends_in_an_error_not_in_a_loop(
             task.cancel()
 
     run_virtual(main())
+
+
+@pytest.mark.usefixtures("prepared")
+@pytest.mark.parametrize("counted", [True, False])
+def test_the_end_of_a_grant_is_accounted_for_once(
+    server: FakeApiServer, agent: Running, paths: NodePaths, *, counted: bool
+) -> None:
+    if counted:
+        tallies = Tallies(Paths(paths.run_folder).tally(CLAIM.uid), 1)
+        tallies.write(0, Tally(charged_ns=5_000_000))
+    accounts: list[Account] = []
+
+    async def main() -> None:
+        async with agent() as running, server.client("node-agent") as client:
+            folder = paths.dynamic_cdi_folder
+            releaser = Releaser(client, running.view, running.grants, folder, accounts.append)
+            await releaser.unprepare(CLAIM)
+            await releaser.unprepare(CLAIM)
+
+    with capture_logs() as logs:
+        run_virtual(main())
+    (account,) = accounts
+    assert (account.grant, account.pod.name, account.pod.uid) == (CLAIM.uid, "a", "a-uid")
+    (share,) = account.shares
+    assert (share.uuid, share.request_micros, share.memory_bytes) == (A_GPU.uuid, 300_000, 1 << 30)
+    assert share.used_ns == (5_000_000 if counted else None)
+    (line,) = [entry for entry in logs if entry["event"] == "grant ends"]
+    assert (line["pod"], line["gpus"][0]["used_ns"]) == ("default/a", share.used_ns)

@@ -14,6 +14,7 @@ from pathlib import Path
 
 import structlog
 
+from kubeshare.node.dra.account import Account, account_for
 from kubeshare.node.dra.attachment import claim_of
 from kubeshare.node.dra.driver import ClaimReference
 from kubeshare.tokens.files.grants import (
@@ -96,6 +97,16 @@ class Grants:
         """The shares of a grant; empty if its file is gone or invalid."""
         grant = _read(self._paths.grant(name))
         return () if grant is None else grant.gpus
+
+    def accounts(self, claim: str) -> list[Account]:
+        """What the grants of a claim have used until now; none for one that cannot be read."""
+        known = self.read(claim)
+        grants = (_read(self._paths.grant(name)) for name in (known.names if known else ()))
+        return [
+            account_for(self._paths, grant, grant.pod)
+            for grant in grants
+            if grant is not None and grant.pod is not None
+        ]
 
     def write(
         self,

@@ -1,4 +1,4 @@
-"""Unprepares a claim: removes the pod's grant, then its holders.
+"""Unprepares a claim: removes the pod's grants, then its holders.
 
 In this order, so that no other pod gets a share while the old pod's gate may still be open.
 Removing a holder is a write to the API server and may fail; then the kubelet gets an error
@@ -8,7 +8,9 @@ and calls again. ``reconcile`` finishes what a crash in between leaves.
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import structlog
 
 from kubeshare.api import holders
@@ -17,6 +19,7 @@ from kubeshare.api.types.v1 import VGPU, Holder
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ApiError, ConflictError, NotFoundError
 from kubeshare.node.dra import cdi
+from kubeshare.node.dra.account import Account, OnEnded, ignore
 from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError
 from kubeshare.node.dra.grants import Grants
 from kubeshare.node.node_view import NODE_VGPUS, NodeView
@@ -36,13 +39,22 @@ class Releaser:
         view: this node's VGPUs.
         grants: the grant files that the token daemon reads.
         cdi_folder: the folder of the claims' specs.
+        on_ended: receives the final account of each grant.
     """
 
-    def __init__(self, client: Client, view: NodeView, grants: Grants, cdi_folder: Path) -> None:
+    def __init__(
+        self,
+        client: Client,
+        view: NodeView,
+        grants: Grants,
+        cdi_folder: Path,
+        on_ended: OnEnded = ignore,
+    ) -> None:
         self._client = client
         self._view = view
         self._grants = grants
         self._cdi_folder = cdi_folder
+        self._on_ended = on_ended
         self._unfinished: dict[str, str] = {}  # claim uid -> pod uid
 
     async def unprepare(self, reference: ClaimReference) -> None:
@@ -66,13 +78,16 @@ class Releaser:
             raise ClaimRefusedError(f"the share of the GPU is not released: {error}") from error
 
     def detach(self, claim: str) -> None:
-        """Remove the CDI spec and the grant of a claim.
+        """Remove the CDI spec and the grants of a claim, and account for what they used.
 
         Raises:
             ValueError: that is not a valid name of a claim.
             OSError: a file cannot be removed.
         """
         cdi.remove_claim(self._cdi_folder, claim)
+        for account in self._grants.accounts(claim):
+            log.info("grant ends", **_keys(account))
+            self._on_ended(account)
         self._grants.remove(claim)
 
     def detach_all_but(self, claims: AbstractSet[str]) -> None:
@@ -114,3 +129,12 @@ class Releaser:
             if holder.pod_uid not in {other.pod_uid for other in vgpu.status.holders}:
                 return
         raise ConflictError(f"vGPU {name} changed at each of {_ATTEMPTS} attempts")
+
+
+def _keys(account: Account) -> dict[str, Any]:
+    return {
+        "grant": account.grant,
+        "pod": f"{account.pod.namespace}/{account.pod.name}",
+        "pod_uid": account.pod.uid,
+        "gpus": [msgspec.structs.asdict(share) for share in account.shares],
+    }

@@ -48,5 +48,19 @@ class Tallies:
         _ROW.pack_into(self._map, _offset(cell), *counts, *(0,) * (16 - _FIELDS))
 
 
+def read(path: Path) -> tuple[Tally, ...]:
+    """The counts of each cell, as the daemon last saved them; empty if there is no such file."""
+    try:
+        data = path.read_bytes()
+    except OSError:
+        return ()
+    if len(data) < _HEADER.size:
+        return ()
+    magic, cells = _HEADER.unpack_from(data)
+    if magic != _MAGIC or len(data) != _offset(cells):
+        return ()
+    return tuple(Tally(*_ROW.unpack_from(data, _offset(cell))[:_FIELDS]) for cell in range(cells))
+
+
 def _offset(cell: int) -> int:
     return _HEADER.size + cell * _ROW.size

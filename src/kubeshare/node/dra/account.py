@@ -1,0 +1,75 @@
+"""Accounts for what a grant has used, when it ends.
+
+The token daemon's tallies are read before the grant is removed, because the daemon removes
+them with it. They are complete when the processes of the grant have ended, as they have when
+the kubelet unprepares a claim. A revoked grant may have processes; its account lacks their
+last lease.
+"""
+
+from collections.abc import Callable
+
+from msgspec import Struct
+
+from kubeshare.tokens.files import tallies
+from kubeshare.tokens.files.grants import Grant, GrantedPod
+from kubeshare.tokens.files.run_folder import Paths
+
+
+class UsedShare(Struct, frozen=True, kw_only=True):
+    """What was granted of one GPU, and what was used.
+
+    Attributes:
+        uuid: of the GPU.
+        share: name of the share; "" for the only one.
+        request_micros: the granted share of its time, in millionths.
+        memory_bytes: the granted memory.
+        used_ns: GPU time that was charged; None if the token daemon has no count of it.
+    """
+
+    uuid: str
+    share: str
+    request_micros: int
+    memory_bytes: int
+    used_ns: int | None
+
+
+class Account(Struct, frozen=True, kw_only=True):
+    """The final account of a grant.
+
+    Attributes:
+        grant: its name, unique for ever.
+        pod: its holder.
+        shares: one for each GPU.
+    """
+
+    grant: str
+    pod: GrantedPod
+    shares: tuple[UsedShare, ...]
+
+
+OnEnded = Callable[[Account], None]
+"""Receives each account at least once, more than once after a crash; it must not raise."""
+
+
+def ignore(_account: Account) -> None:
+    """Do nothing with an account; it is in the log."""
+
+
+def account_for(paths: Paths, grant: Grant, pod: GrantedPod) -> Account:
+    """The account of a pod's grant until now."""
+    counts = tallies.read(paths.tally(grant.claim))
+    used = [tally.charged_ns for tally in counts] if len(counts) == len(grant.gpus) else None
+    return Account(
+        grant=grant.claim,
+        pod=pod,
+        shares=tuple(
+            UsedShare(
+                uuid=share.uuid,
+                share=share.share,
+                request_micros=share.request_micros,
+                memory_bytes=share.memory_bytes,
+                used_ns=None if used is None else used[cell],
+            )
+            for cell, share in enumerate(grant.gpus)
+        ),
+    )
