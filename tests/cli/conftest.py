@@ -69,12 +69,15 @@ class Machine:
 
         A command asks for one GPU after another, and may be seen refused before it has a part.
         """
+        return {int(claim["claim"].split("-")[1]): claim for claim in self.entries()}
+
+    def entries(self) -> list[dict[str, Any]]:
+        """The same, one for each GPU of a claim."""
         try:
             found = ask_snapshot(self.paths)["claims"]
         except DaemonMissingError:
-            return {}
-        granted = (claim for claim in found if claim["state"] != "refused")
-        return {int(claim["claim"].split("-")[1]): claim for claim in granted}
+            return []
+        return [claim for claim in found if claim["state"] != "refused"]
 
     def busy_ns(self, fake: str = FAKE) -> dict[int, int]:
         """How long the GPU has really worked for each process, by pid."""

@@ -9,23 +9,12 @@ import pytest
 
 from cli.conftest import FAKE, Machine, eventually
 from kubeshare import native
-from kubeshare.cli.run import Share, choose, parse_quota
+from kubeshare.cli.run import parse_quota
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.tokens.gpus import Gpu
 from kubeshare.tokens.wire.protocol import CLAIM_FOLDER_ENV
 from tokens.helpers import Page
 from wakeups import least_disturbed
 
-GPUS = tuple(
-    Gpu(
-        uuid=f"GPU-00000000-0000-4000-8000-00000000000{index}",
-        index=index,
-        minor=index,
-        model="V100",
-        memory_bytes=16 * 2**30,
-    )
-    for index in range(2)
-)
 MIB = 1 << 20
 SMALL = ("--request", ".3", "--memory", "1Gi")
 
@@ -48,47 +37,6 @@ def test_what_is_no_quota_is_refused_by_name(text: str) -> None:
         parse_quota(text)
 
 
-@pytest.mark.parametrize(
-    ("request_", "limit", "memory", "field"),
-    [
-        ("50%", "1", None, "--request"),
-        ("nan", "1", None, "--request"),
-        ("-.1", "1", None, "--request"),
-        (".3", "1.1", None, "--limit"),
-        (".7", ".6", None, "--request"),
-        (".3", ".6", "-1Gi", "--memory"),
-        (".3", ".6", "lots", "--memory"),
-    ],
-)
-def test_what_is_no_share_is_refused_by_name(
-    request_: str, limit: str, memory: str | None, field: str
-) -> None:
-    with pytest.raises(InvalidValueError) as error:
-        Share(request_, limit, memory, None)
-
-    assert error.value.field == field
-
-
-def test_memory_follows_the_request_when_it_is_not_said() -> None:
-    assert Share(".25", "1", None, None).of(GPUS[0]).memory_bytes == 4 * 2**30
-
-
-@pytest.mark.parametrize("memory", ["17Gi", "0"])
-def test_memory_that_the_gpu_does_not_have_is_refused(memory: str) -> None:
-    with pytest.raises(InvalidValueError, match=r"--memory: .* 16Gi of GPU 0"):
-        Share(".3", "1", memory, None).of(GPUS[0])
-
-
-def test_a_gpu_is_found_by_index_and_by_uuid() -> None:
-    assert choose(GPUS, "1") == choose(GPUS, GPUS[1].uuid) == (GPUS[1],)
-    assert choose(GPUS, None) == GPUS
-
-
-def test_a_gpu_that_does_not_exist_is_refused_with_those_that_do() -> None:
-    with pytest.raises(InvalidValueError, match=r"7 does not exist; .* 0 \(V100, GPU-0.*\); 1 \("):
-        choose(GPUS, "7")
-
-
 def test_a_command_that_does_not_exist_is_said_so(machine: Machine) -> None:
     code, _, errors = machine.kubeshare("run", *SMALL, "--", "no-such-command")
 
@@ -101,6 +49,24 @@ def test_wrong_values_are_wrong_use(machine: Machine) -> None:
 
     assert code == 2
     assert errors.startswith("kubeshare: --request: 1.5")
+
+
+def test_a_command_without_a_share_is_wrong_use(machine: Machine) -> None:
+    code, _, errors = machine.kubeshare("run", "--", "true")
+
+    assert code == 2
+    assert "give --request, a share of one GPU, or --gpus, a number of GPUs" in errors
+
+
+@pytest.mark.parametrize("option", ["--request", "--limit", "--limit-alone", "--memory", "--gpu"])
+def test_options_of_one_share_are_refused_beside_a_number_of_gpus(
+    machine: Machine, option: str
+) -> None:
+    code, _, errors = machine.kubeshare("run", "--gpus", "2", option, ".5", "--", "true")
+
+    assert code == 2
+    assert errors.startswith("kubeshare: --gpus: ")
+    assert f"leave {option} out" in errors
 
 
 @pytest.mark.native
@@ -132,6 +98,78 @@ def test_the_command_sees_the_library_its_claim_and_its_gpu(machine: Machine) ->
     assert variables["LD_PRELOAD"] == str(native.path(native.DEVICE_LIBRARY))
     assert variables["CUDA_VISIBLE_DEVICES"].startswith("GPU-")
     assert Path(variables[CLAIM_FOLDER_ENV]).parent == machine.paths.claims
+
+
+@pytest.mark.native
+def test_a_command_on_several_gpus_sees_these_and_no_other(machine: Machine) -> None:
+    small = machine.start_run(0.3, "sleep", "60", fake="V100x4")
+    eventually(lambda: small.pid in machine.claims(), "the grant is there")
+
+    code, output, errors = machine.kubeshare("run", "--fake", "V100x4", "--gpus", "2.5", "env")
+
+    assert (code, errors) == (0, "")
+    variables = dict(line.split("=", 1) for line in output.splitlines() if "=" in line)
+    seen = variables["CUDA_VISIBLE_DEVICES"].split(",")
+    # The rest of one is on the GPU that is shared already, and comes after the whole ones.
+    assert len(set(seen)) == 3
+    assert seen[-1] == machine.claims()[small.pid]["gpu"]
+
+
+@pytest.mark.native
+@pytest.mark.slow
+def test_a_job_on_several_gpus_has_one_grant_and_uses_them_all(machine: Machine) -> None:
+    burn = (str(native.path("burn")), "--seconds", "120", "--gpus", "3", "--no-sync")
+    job = machine.start("run", "--fake", "V100x3", "--gpus", "2.5", "--", *burn)
+
+    eventually(lambda: len(machine.entries()) == 3, "the grant is there")
+    entries = machine.entries()
+    assert {entry["claim"] for entry in entries} == {entries[0]["claim"]}
+    assert [(entry["requestMicros"], entry["memoryBytes"]) for entry in entries] == [
+        (1_000_000, entries[0]["memoryTotalBytes"]),
+        (1_000_000, entries[0]["memoryTotalBytes"]),
+        (500_000, entries[0]["memoryTotalBytes"] // 2),
+    ]
+    eventually(
+        lambda: all(entry["chargedNs"] > 100_000_000 for entry in machine.entries()),
+        "it uses all of them",
+    )
+    job.kill()
+    eventually(lambda: grants(machine) == [], "the grant is gone")
+
+
+@pytest.mark.native
+def test_several_gpus_that_do_not_fit_are_refused_with_who_holds_how_much(
+    machine: Machine,
+) -> None:
+    holder = machine.start_run(0.3, "sleep", "60", fake="V100x2")
+    eventually(lambda: holder.pid in machine.claims(), "the grant is there")
+
+    code, _, errors = machine.kubeshare("run", "--fake", "V100x2", "--gpus", "2", "true")
+
+    assert code == 1
+    assert errors == (
+        f"kubeshare run: refused: {machine.claims()[holder.pid]['gpu']} has 0.7 of its time left, "
+        f"1 is requested; held by sleep ({holder.pid}): 0.3, 1Gi\n"
+    )
+    assert len(grants(machine)) == 1
+
+
+@pytest.mark.native
+def test_more_gpus_than_the_machine_has_are_wrong_use(machine: Machine) -> None:
+    code, _, errors = machine.kubeshare("run", "--fake", "V100x2", "--gpus", "2.5", "true")
+
+    assert code == 2
+    assert errors.startswith("kubeshare: --gpus: needs 3 GPUs; this machine has 2: 0 (")
+
+
+@pytest.mark.native
+def test_a_limit_while_alone_is_granted(machine: Machine) -> None:
+    limits = ("--limit", ".3", "--limit-alone", ".9")
+    job = machine.start("run", "--fake", FAKE, *SMALL, *limits, "--", "sleep", "60")
+    eventually(lambda: job.pid in machine.claims(), "the grant is there")
+
+    claim = machine.claims()[job.pid]
+    assert (claim["limitMicros"], claim["limitAloneMicros"]) == (300_000, 900_000)
 
 
 @pytest.mark.native

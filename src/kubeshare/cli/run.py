@@ -1,4 +1,4 @@
-"""`kubeshare run`: runs a command on a share of one GPU.
+"""`kubeshare run`: runs a command on shares of GPUs.
 
 Writes a grant that this process owns, waits until the token daemon has activated it, and
 executes the command in place of itself. Terminal, signals and exit code are then the
@@ -11,14 +11,21 @@ import os
 import re
 import shutil
 import signal
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 import click
 
 from kubeshare import native
+from kubeshare.cli.gpu_shares import (
+    NoRoomError,
+    ask_held,
+    attempts,
+    choose,
+    read_gpus,
+    read_share,
+)
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.units import Memory, format_memory, parse_memory, parse_share
 from kubeshare.tokens.client import is_answering, start_daemon
 from kubeshare.tokens.files.grants import (
     GRANT_VERSION,
@@ -31,7 +38,8 @@ from kubeshare.tokens.files.grants import (
 )
 from kubeshare.tokens.files.run_folder import Paths, default_run_folder
 from kubeshare.tokens.files.statuses import DaemonMissingError, Status, wait_status
-from kubeshare.tokens.gpus import Gpu, GpuMissingError, gpus
+from kubeshare.tokens.gpus import Gpu, GpuMissingError
+from kubeshare.tokens.gpus import gpus as gpus_of_machine
 from kubeshare.tokens.wire.protocol import CLAIM_FOLDER_ENV, COUNTERS_FILE_ENV
 
 EXIT_REFUSED = 1
@@ -49,10 +57,19 @@ _QUOTA_NS_MIN, _QUOTA_NS_MAX = 5_000_000, 10_000_000_000
     context_settings={"ignore_unknown_options": True, "allow_interspersed_args": False},
     epilog="\b\nExamples:\n"
     "  kubeshare run --request .3 --limit .6 --memory 4Gi -- python train.py\n"
+    "  kubeshare run --gpus 2.5 -- python train.py\n"
     "  kubeshare run --fake V100x1 --request .3 --memory 1Gi -- native/build/burn --seconds 30",
 )
-@click.option("--request", required=True, help="Guaranteed share of the GPU's time, 0 to 1.")
-@click.option("--limit", default="1", show_default=True, help="Share never to be exceeded.")
+@click.option("--request", help="Guaranteed share of the GPU's time, 0 to 1.")
+@click.option("--limit", help="Share never to be exceeded.  [default: 1]")
+@click.option(
+    "--limit-alone",
+    help="The same while no other command has a share of that GPU.  [default: --limit]",
+)
+@click.option(
+    "--gpus",
+    help="Whole GPUs and the rest of one, such as 2.5, instead of --request.",
+)
 @click.option(
     "--memory",
     help="Of the GPU's memory: 4Gi, or a share such as .25.  [default: the share of --request]",
@@ -63,20 +80,31 @@ _QUOTA_NS_MIN, _QUOTA_NS_MAX = 5_000_000, 10_000_000_000
 @click.argument("command", nargs=-1, required=True, type=click.UNPROCESSED)
 def run(  # noqa: PLR0913  one argument an option
     *,
-    request: str,
-    limit: str,
+    request: str | None,
+    limit: str | None,
+    limit_alone: str | None,
+    gpus: str | None,
     memory: str | None,
     gpu: str | None,
     quota: str | None,
     fake: str | None,
     command: tuple[str, ...],
 ) -> int:
-    """Run COMMAND on a share of one of this machine's GPUs.
+    """Run COMMAND on a share of one of this machine's GPUs, or on several GPUs.
 
-    The command sees a GPU with as much memory as --memory. Needs no root and no cluster;
-    starts a token daemon when none runs, which ends by itself.
+    The command sees a GPU with as much memory as --memory. With --gpus 2.5 it sees two whole
+    GPUs and then one with half of its time and memory. Needs no root and no cluster; starts
+    a token daemon when none runs, which ends by itself.
     """
-    share = Share(request, limit, memory, quota)
+    if gpus is not None:
+        amounts = {"--request": request, "--limit": limit, "--limit-alone": limit_alone}
+        _check_excluded({**amounts, "--memory": memory, "--gpu": gpu})
+        shares = read_gpus(gpus)
+    elif request is None:
+        raise click.UsageError("give --request, a share of one GPU, or --gpus, a number of GPUs")
+    else:
+        shares = (read_share(request, limit, limit_alone, memory),)
+    quota_ns = None if quota is None else parse_quota(quota)
     program = shutil.which(command[0])
     if program is None:
         click.echo(f"kubeshare run: {command[0]}: no such command", err=True)
@@ -92,7 +120,11 @@ def run(  # noqa: PLR0913  one argument an option
     device_library = native.path(native.DEVICE_LIBRARY)
     chosen = choose(_gpus(fake, library), gpu)
 
-    granted, refusals = _first_that_fits(paths, share, chosen, library)
+    try:
+        wanted = attempts(shares, chosen, lambda: ask_held(paths))
+        granted, refusals = _first_that_fits(paths, wanted, quota_ns, library)
+    except NoRoomError as error:
+        granted, refusals = None, error.reasons
     if granted is None:
         for refusal in refusals:
             click.echo(f"kubeshare run: refused: {refusal}", err=True)
@@ -101,43 +133,18 @@ def run(  # noqa: PLR0913  one argument an option
     return _become(program, command, variables, paths, granted.claim)
 
 
-class Share:
-    """The share that the options ask for.
+def _check_excluded(options: Mapping[str, str | None]) -> None:
+    """Refuse options of one share beside a number of GPUs.
 
     Raises:
-        InvalidValueError: a value is not valid; names the option.
+        InvalidValueError: one of them is given.
     """
-
-    def __init__(self, request: str, limit: str, memory: str | None, quota: str | None) -> None:
-        self.request = parse_share(request, "--request")
-        self.limit = parse_share(limit, "--limit")
-        if self.request > self.limit:
-            raise InvalidValueError("--request", f"{request} is more than the limit {limit}")
-        self.memory = (
-            Memory(micros=self.request) if memory is None else parse_memory(memory, "--memory")
-        )
-        self.quota_ns = None if quota is None else parse_quota(quota)
-
-    def of(self, gpu: Gpu) -> GrantedShare:
-        """The same share of a given GPU.
-
-        Raises:
-            InvalidValueError: more memory than it has, or none.
-        """
-        memory = self.memory.on(gpu.memory_bytes)
-        if not 0 < memory <= gpu.memory_bytes:
-            raise InvalidValueError(
-                "--memory",
-                f"{format_memory(memory)} is not within 1 byte and the "
-                f"{format_memory(gpu.memory_bytes)} of GPU {gpu.index} ({gpu.model})",
-            )
-        return GrantedShare(
-            uuid=gpu.uuid,
-            memory_total_bytes=gpu.memory_bytes,
-            request_micros=self.request,
-            limit_micros=self.limit,
-            memory_bytes=memory,
-            model=gpu.model,
+    given = [name for name, value in options.items() if value is not None]
+    if given:
+        raise InvalidValueError(
+            "--gpus",
+            f"gives whole GPUs and the rest of one, with the same part of their memory: leave "
+            f"{' and '.join(given)} out, or ask for a share of one GPU with --request",
         )
 
 
@@ -170,7 +177,7 @@ def fake_gpus(paths: Paths, profile: str) -> dict[str, str]:
 
 def _gpus(fake: str | None, library: Path | None) -> tuple[Gpu, ...]:
     try:
-        return gpus(library)
+        return gpus_of_machine(library)
     except GpuMissingError:
         if fake is not None:
             _check_profile(fake)
@@ -187,35 +194,23 @@ def _check_profile(profile: str) -> None:
         raise InvalidValueError("--fake", str(error)) from None
 
 
-def choose(found: tuple[Gpu, ...], wanted: str | None) -> tuple[Gpu, ...]:
-    """List the GPUs that may be used, in order of preference.
-
-    Raises:
-        InvalidValueError: there is no such GPU; the message names those that exist.
-    """
-    if wanted is None:
-        return found
-    chosen = tuple(gpu for gpu in found if wanted in (str(gpu.index), gpu.uuid))
-    if not chosen:
-        exist = "; ".join(f"{gpu.index} ({gpu.model}, {gpu.uuid})" for gpu in found)
-        raise InvalidValueError("--gpu", f"{wanted} does not exist; this machine has {exist}")
-    return chosen
-
-
 def _first_that_fits(
-    paths: Paths, share: Share, candidates: tuple[Gpu, ...], nvml: Path | None
-) -> tuple[Grant | None, list[str]]:
-    """Request the share on one GPU after another; raise the refusals if all refuse."""
+    paths: Paths,
+    attempts: Iterator[tuple[GrantedShare, ...]],
+    quota_ns: int | None,
+    nvml: Path | None,
+) -> tuple[Grant | None, Sequence[str]]:
+    """Ask for one set of shares after another; return the refusals if all are refused."""
     start_time = process_start_time(os.getpid())
     assert start_time is not None
     refusals = []
-    for gpu in candidates:
+    for shares in attempts:
         grant = Grant(
             version=GRANT_VERSION,
             claim=f"run-{os.getpid()}-{os.urandom(4).hex()}",
-            gpus=(share.of(gpu),),
+            gpus=shares,
             owner=Owner(pid=os.getpid(), start_time=start_time),
-            quota_ns=share.quota_ns,
+            quota_ns=quota_ns,
         )
         try:
             status = _ask(paths, grant, nvml)
@@ -251,7 +246,7 @@ def _claim_variables(
     preloaded = present.get("LD_PRELOAD")
     return {
         "LD_PRELOAD": f"{device_library}:{preloaded}" if preloaded else str(device_library),
-        "CUDA_VISIBLE_DEVICES": grant.gpus[0].uuid,
+        "CUDA_VISIBLE_DEVICES": ",".join(gpu.uuid for gpu in grant.gpus),
         CLAIM_FOLDER_ENV: str(paths.claim(grant.claim).absolute()),
         COUNTERS_FILE_ENV: str(paths.counters(grant.claim).absolute()),
     }
