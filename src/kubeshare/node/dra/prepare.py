@@ -1,37 +1,31 @@
 """Prepares a claim: writes the pod's grants and returns its CDI devices.
 
-A pod's shares follow only from the holders of this node's VGPUs that name its uid, which
-cannot be forged. The holders may be late (the device manager writes the pod's uid after it
-has created the pod; a placeholder may still be starting), and after a refusal the kubelet
-tries again only at its next resync, 60 to 90 seconds later. So prepare waits for them
-inside the call for a while, and then refuses with what is missing.
-
 A claim has one grant, or several where its containers use different shares
-(:mod:`.attachment`). All of them are active before the response, or all are removed.
+(:mod:`.attachment`). All of them are active before the response, or all are removed. The
+shares follow from holders (:mod:`.pod_shares`).
 
 Prepare is idempotent: the same holders give the same grants, spec and response.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
-from collections.abc import Set as AbstractSet
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
 
-from kubeshare.api.types.constants import DRA_DRIVER, placeholder_name
-from kubeshare.api.types.v1 import VGPU, Holder
+from kubeshare.api.types.constants import DRA_DRIVER
 from kubeshare.dialects.containers import VGPU_RESOURCE
 from kubeshare.dialects.pod import listed_shares
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ApiError
+from kubeshare.kube.meta import Key
 from kubeshare.node.dra import cdi
 from kubeshare.node.dra.attachment import Attachment, Use, of_one_share, of_several_shares
 from kubeshare.node.dra.claims import AllocationResult, Claims, PodClaim
 from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError, PreparedDevice
 from kubeshare.node.dra.grants import GrantRefusedError, Grants, PodGrant
+from kubeshare.node.dra.pod_shares import GpusOfOthers, PodShares
 from kubeshare.node.gpus.inventory import Inventory
-from kubeshare.node.gpus.pod_resources import PodResourcesError
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.node_view import NODE_PODS, NodeView
 from kubeshare.tokens.files.grants import GrantedShare
@@ -41,13 +35,6 @@ log = structlog.get_logger(__name__)
 # Longer than a standby device manager takes to become leader (15 s); the kubelet gives a call
 # 45 s.
 HOLDER_WAIT_SECONDS = 30.0
-
-
-GpusOfOthers = Callable[[], Awaitable[AbstractSet[str]]]
-"""Asks for the UUIDs of the GPUs that a device plugin or a DRA driver offers, or a pod uses whole.
-
-Raises ``PodResourcesError`` if the kubelet does not answer.
-"""
 
 
 class Preparer:
@@ -60,7 +47,7 @@ class Preparer:
         grants: the grant files that the token daemon reads.
         library: the device library that containers mount.
         cdi_folders: the runtime's folders; specs of claims are written into the last one.
-        gpus_of_others: asks for the UUIDs of the GPUs that others than KubeShare hand out.
+        gpus_of_others: as in :class:`PodShares`.
         holder_wait: seconds to wait for holders and their GPUs.
 
     Attributes:
@@ -82,11 +69,10 @@ class Preparer:
         self._client = client
         self._claims = Claims(client, view.pods)
         self._view = view
-        self._inventory = inventory
+        self._shares = PodShares(view, inventory, gpus_of_others)
         self._grants = grants
         self._library = library
         self._cdi_folders = list(cdi_folders)
-        self._gpus_of_others = gpus_of_others
         self._holder_wait = holder_wait
         self.pods: set[str] = set()
 
@@ -108,19 +94,19 @@ class Preparer:
             self.pods.discard(claim.pod_uid)
 
     async def _attach(self, reference: ClaimReference, claim: PodClaim) -> list[PreparedDevice]:
-        pod = f"{reference.namespace}/{claim.pod_name}"
+        pod = Key(reference.namespace, claim.pod_name)
         loop = asyncio.get_running_loop()
         deadline = loop.time() + self._holder_wait
         # The containers of a claim that is prepared again may be using its grants.
         before = self._grants.read(reference.uid)
         is_new = before is None
         try:
-            shares = await self._shares(reference, claim, deadline)
+            shares = await self._shares.wait(pod, claim.pod_uid, self._holder_wait)
             attachment = await self._attachment(reference, claim, shares)
             if before is not None:
                 is_new = self._was_interrupted(before, attachment)
             if is_new:
-                await self._check_owned(shares)
+                await self._shares.check_owned(shares)
             gpus = {share.uuid: cdi.find_gpu(self._cdi_folders, share.uuid) for share in shares}
             # No await from here to the grants, so that no two claims of a pod pass the check.
             self._check_only_claim(reference, claim.pod_uid)
@@ -184,28 +170,6 @@ class Preparer:
                 )
         return len(before.names) < len(attachment.grants)
 
-    async def _check_owned(self, shares: Sequence[GrantedShare]) -> None:
-        """Nobody else may hand out a GPU without a placeholder.
-
-        The record of who owns the GPUs of a node may be old: only the leading device manager
-        writes it.
-        """
-        static = {vgpu.spec.uuid for vgpu in self._view.all_vgpus() if vgpu.spec.is_static}
-        owned = [share.uuid for share in shares if share.uuid in static]
-        if not owned or self._gpus_of_others is None:
-            return
-        try:
-            others = await self._gpus_of_others()
-        except PodResourcesError as error:
-            raise ValueError(str(error)) from error
-        for uuid in owned:
-            if uuid in others:
-                raise ValueError(
-                    f"KubeShare owns GPU {uuid}, and another pod may have it too: a device plugin "
-                    f"or DRA driver of node {self._view.node} offers it, or a pod uses it. Stop "
-                    f"what offers it; `kubectl describe gpunode {self._view.node}` says more"
-                )
-
     def _check_only_claim(self, reference: ClaimReference, pod_uid: str) -> None:
         """A pod has one claim on this driver: each further one would grant its shares again."""
         others = [uid for uid in self._grants.of_pod(pod_uid) if uid != reference.uid]
@@ -224,81 +188,6 @@ class Preparer:
             preload=self._library.preload,
         )
 
-    async def _shares(
-        self, reference: ClaimReference, claim: PodClaim, deadline: float
-    ) -> list[GrantedShare]:
-        """Wait until all shares of the pod are known, and return them."""
-        missing = ""
-        try:
-            async with asyncio.timeout_at(deadline):
-                while True:
-                    changed = self._view.next_change()
-                    try:
-                        return self._shares_now(reference.namespace, claim.pod_uid)
-                    except _NotYetError as error:
-                        missing = str(error)
-                    await changed.wait()
-        except TimeoutError as error:
-            raise ClaimRefusedError(
-                f"pod {reference.namespace}/{claim.pod_name} gets no GPU yet: {missing} "
-                f"(waited {self._holder_wait:.0f} s)"
-            ) from error
-
-    def _shares_now(self, namespace: str, pod_uid: str) -> list[GrantedShare]:
-        held = self._view.held_by(pod_uid)
-        if not held:
-            raise _NotYetError(
-                f"no vGPU of node {self._view.node} has a holder for the pod uid {pod_uid}: "
-                "only KubeShare makes one, for a SharePod or a pod that it placed on this node"
-            )
-        # The claim's namespace is that of the pod that starts; KubeShare wrote the holder's.
-        for vgpu, holder in held:
-            if holder.namespace != namespace:
-                raise ValueError(
-                    f"the holder of vGPU {vgpu.gpuid} that names the pod uid {pod_uid} is "
-                    f"of namespace {holder.namespace}, and the claim of {namespace}"
-                )
-        wanted = max(holder.parts for _, holder in held)
-        if len(held) < wanted:
-            raise _NotYetError(
-                f"of the {wanted} vGPUs that it shares, {len(held)} name this pod: the device "
-                "manager has not written the others yet, or they were released"
-            )
-        demands = {holder.demand for _, holder in held}
-        for vgpu in self._view.all_vgpus():
-            for holder in vgpu.status.holders:
-                if holder.demand in demands and holder.pod_uid != pod_uid:
-                    raise _NotYetError(f"the holder of vGPU {vgpu.gpuid} has no pod yet")
-        return [self._share(vgpu, holder) for vgpu, holder in held]
-
-    def _share(self, vgpu: VGPU, holder: Holder) -> GrantedShare:
-        gpuid, placeholder = vgpu.gpuid, placeholder_name(vgpu.metadata.name)
-        if not vgpu.spec.uuid:
-            raise _NotYetError(
-                f"the GPU of vGPU {gpuid} is not known yet: its placeholder pod {placeholder} was "
-                "allocated none"
-            )
-        if not self._view.is_reserved(vgpu):
-            raise _NotYetError(
-                f"the placeholder pod {placeholder} of vGPU {gpuid} is gone, and "
-                f"another pod may have its GPU {vgpu.spec.uuid}"
-            )
-        device = self._inventory.device(vgpu.spec.uuid)
-        if device is None:
-            raise _NotYetError(f"GPU {vgpu.spec.uuid} of vGPU {gpuid} is not on this node")
-        if not device.healthy:
-            raise _NotYetError(f"GPU {device.uuid} of vGPU {gpuid} is unhealthy: {device.message}")
-        return GrantedShare(
-            uuid=device.uuid,
-            memory_total_bytes=device.memory_bytes,
-            request_micros=holder.request_micros,
-            limit_micros=holder.limit_micros,
-            limit_alone_micros=holder.limit_alone_micros,
-            memory_bytes=holder.memory_bytes,
-            share=holder.share,
-            model=device.model,
-        )
-
 
 def _gpus(shares: Iterable[GrantedShare]) -> list[tuple[str, str]]:
     """The GPU and the name of each share of a grant."""
@@ -309,7 +198,3 @@ def _prepared(result: AllocationResult, use: Use, gpus: Mapping[str, str]) -> Pr
     """The response for one request; ``gpus`` are the CDI names of GPUs by UUID."""
     devices = (*(gpus[uuid] for uuid in use.gpus), cdi.claim_device(use.grant))
     return PreparedDevice(result.request, result.pool, result.device, devices, result.share_id)
-
-
-class _NotYetError(Exception):
-    """Something that prepare needs is not there yet."""
