@@ -1,4 +1,4 @@
-"""Finds the shares of GPUs that a pod gets, from the holders that name its uid.
+"""Finds a pod's shares, from the holders that name its uid.
 
 Only the holders of this node's VGPUs count: the pod's uid in them cannot be forged. They may
 be late (the device manager writes the pod's uid after it has created the pod; a placeholder

@@ -11,7 +11,9 @@
     RUN/control                    the daemon's socket for `kubeshare top` and the node agent
     RUN/daemon.lock, daemon.log    one daemon a folder
 
-Removing the grant file ends the grant; the daemon then removes the other files of the claim.
+CLAIM is the name of a grant: of a pod it is the uid of its ResourceClaim, followed by `.SHARE`
+where the containers of the pod use different shares. Removing the grant file ends the grant;
+the daemon then removes its other files.
 """
 
 import contextlib
