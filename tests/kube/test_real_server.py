@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from kube.expectations import expect_count, expect_true
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.connection import ConfigError
@@ -27,7 +28,6 @@ from kubeshare.kube.resources import (
     Raw,
 )
 from kubeshare.lab.control_plane.api_server import ApiServer
-from kubeshare.simulator.control import until
 
 pytestmark = pytest.mark.apiserver
 
@@ -66,17 +66,17 @@ def test_a_reflector_follows_over_several_pages_and_a_change_of_each_kind(
             for number in range(7):
                 await client.create(CONFIG_MAPS, config_map(f"p{number}"))
             reflector = Reflector(client, CONFIG_MAPS, namespace=NAMESPACE, labels="x=y", page=3)
-            told: list[str] = []
+            changes: list[str] = []
             before = client.requests["list", "configmaps"]
             running = asyncio.create_task(reflector.run())
             await reflector.wait_for_sync()
             assert client.requests["list", "configmaps"] - before >= 3
-            reflector.subscribe(lambda change: told.append(f"{change.type} {change.key.name}"))
+            reflector.subscribe(lambda change: changes.append(f"{change.type} {change.key.name}"))
             await client.create(CONFIG_MAPS, config_map("late"))
             await client.merge_patch(CONFIG_MAPS, "late", {"data": {"k": "v"}}, NAMESPACE)
             await client.delete(CONFIG_MAPS, "late", NAMESPACE)
-            await until(lambda: len(told) == 3)
-            assert told == ["ADDED late", "MODIFIED late", "DELETED late"]
+            await expect_count(changes, 3)
+            assert changes == ["ADDED late", "MODIFIED late", "DELETED late"]
             running.cancel()
             assert reflector.restarts.total() == 0
 
@@ -113,7 +113,7 @@ def test_the_server_takes_our_events_and_their_series(kubeconfig: Path) -> None:
             running = asyncio.create_task(recorder.run())
             for _ in range(2):
                 recorder.emit(about, "Waits", "Schedule", "It waits for room: free some.")
-                await until(lambda: client.requests.total() > 0)
+                await expect_true(lambda: client.requests.total() > 0, "a request")
                 await asyncio.sleep(0.2)
             await recorder.flush()
             running.cancel()

@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 from msgspec import Struct
 
+from kube.expectations import expect_count, expect_true, expect_value
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import PODS, Raw
-from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual, until
+from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 
 
 class Watched:
@@ -37,22 +38,22 @@ class Watched:
         return [request.at for request in self.server.requests if request.verb == verb]
 
     async def expect_names(self, names: set[str], seconds: float = 60) -> None:
-        await until(lambda: self.names == names, seconds=seconds)
+        await expect_value(lambda: self.names, names, seconds)
 
     async def expect_name(self, name: str) -> None:
-        await until(lambda: name in self.names)
+        await expect_true(lambda: name in self.names, f"{name} in the store")
 
     async def expect_changes(self, changes: list[str]) -> None:
-        await until(lambda: self.changes == changes)
+        await expect_value(lambda: self.changes, changes)
 
     async def expect_change(self, change: str) -> None:
-        await until(lambda: change in self.changes)
+        await expect_true(lambda: change in self.changes, f"{change} reported")
 
     async def expect_change_count(self, count: int) -> None:
-        await until(lambda: len(self.changes) == count)
+        await expect_count(self.changes, count)
 
     async def expect_watches(self, count: int, seconds: float = 60) -> None:
-        await until(lambda: len(self.asked("watch")) >= count, seconds=seconds)
+        await expect_true(lambda: len(self.asked("watch")) >= count, f"{count} watches", seconds)
 
     def most_watches_in(self, seconds: float) -> int:
         times = self.asked("watch")
@@ -245,7 +246,7 @@ def test_a_server_that_is_gone_from_the_start_is_waited_for() -> None:
         await asyncio.sleep(60)
         assert not reflector.synced
         server.down = False
-        await until(lambda: reflector.synced, seconds=31)
+        await expect_true(lambda: reflector.synced, "synced", 31)
         running.cancel()
 
     run_virtual(main())
@@ -333,7 +334,7 @@ def test_changes_of_the_first_list_are_initial_and_all_pages_are_read() -> None:
         await reflector.wait_for_sync()
         assert len(reflector.store) == 25
         seed(server, "late")
-        await until(lambda: len(initial) == 26)
+        await expect_count(initial, 26)
         assert initial == [True] * 25 + [False]
         assert reflector.last_event_age is not None
         running.cancel()
@@ -371,12 +372,12 @@ def test_an_object_that_cannot_be_read_neither_stops_the_watch_nor_counts_as_gon
         await reflector.wait_for_sync()
         server.change(PODS, "a", "d", lambda obj: obj["spec"].update(size="large"))
         server.change(PODS, "b", "d", lambda obj: obj["spec"].update(size=2))
-        await until(lambda: _size(reflector, "b") == 2)
+        await expect_value(lambda: _size(reflector, "b"), 2)
         server.expire_watches()
-        await until(lambda: reflector.relists == 1)
+        await expect_value(lambda: reflector.relists, 1)
         assert _size(reflector, "a") == 1
         server.remove(PODS, "a", "d")
-        await until(lambda: reflector.store.get("a", "d") is None)
+        await expect_value(lambda: reflector.store.get("a", "d"), None)
         running.cancel()
 
     def _size(reflector: Reflector[Small], name: str) -> int:

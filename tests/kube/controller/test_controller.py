@@ -6,6 +6,7 @@ from itertools import pairwise
 
 import pytest
 
+from kube.expectations import expect_count, expect_value
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.errors import (
     ApiError,
@@ -25,7 +26,7 @@ from kubeshare.kube.controller.controller import (
 from kubeshare.kube.logs import add_reconcile_context
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import PODS
-from kubeshare.simulator.control import FakeApiServer, run_virtual, until
+from kubeshare.simulator.control import FakeApiServer, run_virtual
 
 KEY = Key("a", "p")
 
@@ -37,13 +38,13 @@ class Recorded:
         self, *outcomes: Exception | RequeueAfter | float | None, workers: int = 1
     ) -> None:
         self.outcomes = list(outcomes)
-        self.looked: list[float] = []
+        self.times: list[float] = []
         self.controller: Controller[Key] = Controller(
             "test", self.reconcile, workers=workers, timeout=5
         )
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
-        self.looked.append(asyncio.get_running_loop().time())
+        self.times.append(asyncio.get_running_loop().time())
         outcome = self.outcomes.pop(0) if self.outcomes else None
         if isinstance(outcome, Exception):
             raise outcome
@@ -82,8 +83,8 @@ def test_a_failure_is_tried_again_and_then_forgotten(
     recorded = Recorded(outcome, outcome, outcome)
 
     async def body() -> None:
-        await until(lambda: len(recorded.looked) == 4)
-        await until(lambda: recorded.controller.results["success"])
+        await expect_count(recorded.times, 4)
+        await expect_value(lambda: recorded.controller.results["success"], 1)
         assert recorded.controller.results == {result: 3, "success": 1}
         assert recorded.controller.queue.failures(KEY) == 0
         assert recorded.controller.queue.retries == 3
@@ -96,9 +97,9 @@ def test_a_terminal_error_waits_for_the_next_change() -> None:
 
     async def body() -> None:
         await asyncio.sleep(5000)
-        assert len(recorded.looked) == 1
+        assert len(recorded.times) == 1
         recorded.controller.queue.add(KEY)
-        await until(lambda: recorded.controller.results == {"terminal": 1, "success": 1})
+        await expect_value(lambda: recorded.controller.results, {"terminal": 1, "success": 1})
 
     running(recorded, body)
 
@@ -108,7 +109,7 @@ def test_requeue_after_reconciles_at_that_time_and_is_no_failure() -> None:
 
     async def body() -> None:
         await asyncio.sleep(100)
-        assert recorded.looked == pytest.approx([0, 0.005, 30.005], abs=0.001)
+        assert recorded.times == pytest.approx([0, 0.005, 30.005], abs=0.001)
         assert recorded.controller.queue.failures(KEY) == 0
 
     running(recorded, body)
@@ -122,16 +123,16 @@ def test_the_last_reconcile_decides_when_the_next_one_is() -> None:
             await asyncio.sleep(1)
             recorded.controller.queue.add(KEY)
         await asyncio.sleep(100)
-        assert recorded.looked == pytest.approx([0, 1, 2, 3, 53], abs=0.001)
+        assert recorded.times == pytest.approx([0, 1, 2, 3, 53], abs=0.001)
 
     running(recorded, body)
 
 
 def test_the_next_keys_need_not_wait_for_what_is_left_of_one_but_for_a_few() -> None:
-    looked: list[tuple[str, float]] = []
+    reconciled: list[tuple[str, float]] = []
 
     async def reconcile(key: str) -> InBackground:
-        looked.append((key, asyncio.get_running_loop().time()))
+        reconciled.append((key, asyncio.get_running_loop().time()))
         return InBackground(lambda: asyncio.sleep(10))
 
     async def main() -> None:
@@ -141,10 +142,10 @@ def test_the_next_keys_need_not_wait_for_what_is_left_of_one_but_for_a_few() -> 
             controller.queue.add(key)
         await asyncio.sleep(5)
         controller.queue.add("a")  # it is in process until its rest is done
-        assert looked == [("a", 0), ("b", 0), ("c", 0)]
+        assert reconciled == [("a", 0), ("b", 0), ("c", 0)]
         assert controller.queue.processing == 3
-        await until(lambda: controller.results == {"success": 5})
-        assert looked == [("a", 0), ("b", 0), ("c", 0), ("d", 10), ("a", 10)]
+        await expect_value(lambda: controller.results, {"success": 5})
+        assert reconciled == [("a", 0), ("b", 0), ("c", 0), ("d", 10), ("a", 10)]
         controller.stop()
         await task
 
@@ -152,21 +153,21 @@ def test_the_next_keys_need_not_wait_for_what_is_left_of_one_but_for_a_few() -> 
 
 
 def test_a_key_is_retried_when_its_background_rest_fails() -> None:
-    looked: list[float] = []
+    reconciled: list[float] = []
 
     async def stale() -> None:
         raise ConflictError("stale", status=409)
 
     async def reconcile(_: str) -> InBackground | None:
-        looked.append(asyncio.get_running_loop().time())
-        return InBackground(stale) if len(looked) < 3 else None
+        reconciled.append(asyncio.get_running_loop().time())
+        return InBackground(stale) if len(reconciled) < 3 else None
 
     async def main() -> None:
         controller: Controller[str] = Controller("test", reconcile)
         task = asyncio.create_task(controller.run())
         controller.queue.add("a")
-        await until(lambda: controller.results == {"conflict": 2, "success": 1})
-        assert looked == pytest.approx([0, 0.005, 0.015], abs=0.001)
+        await expect_value(lambda: controller.results, {"conflict": 2, "success": 1})
+        assert reconciled == pytest.approx([0, 0.005, 0.015], abs=0.001)
         controller.stop()
         await task
 
@@ -178,7 +179,7 @@ def test_retry_after_of_the_server_is_respected() -> None:
 
     async def body() -> None:
         await asyncio.sleep(20)
-        assert recorded.looked == pytest.approx([0, 12], abs=0.001)
+        assert recorded.times == pytest.approx([0, 12], abs=0.001)
 
     running(recorded, body)
 
@@ -197,7 +198,7 @@ def test_an_api_server_that_was_away_is_not_waited_for_as_long_again(error: ApiE
 
     async def body() -> None:
         await asyncio.sleep(1000)
-        waits = [after - before for before, after in pairwise(recorded.looked)]
+        waits = [after - before for before, after in pairwise(recorded.times)]
         assert len(waits) > 25
         assert max(waits) == pytest.approx(UNAVAILABLE_RETRY_SECONDS)
 
@@ -209,7 +210,7 @@ def test_refused_requests_are_retried_with_backoff() -> None:
 
     async def body() -> None:
         await asyncio.sleep(4000)
-        waits = [after - before for before, after in pairwise(recorded.looked)]
+        waits = [after - before for before, after in pairwise(recorded.times)]
         assert max(waits) == pytest.approx(1000)
 
     running(recorded, body)
@@ -247,11 +248,11 @@ def test_work_begins_when_the_stores_are_filled_and_follows_changes(
         recorded.controller.watch(reflector, own_key)
         tasks = [asyncio.create_task(part.run()) for part in (reflector, recorded.controller)]
         await asyncio.sleep(10)
-        assert recorded.looked == []
+        assert recorded.times == []
         server.down = False
-        await until(lambda: len(recorded.looked) == 1)
+        await expect_count(recorded.times, 1)
         pod("p", "n2")
-        await until(lambda: len(recorded.looked) == 2)
+        await expect_count(recorded.times, 2)
         for task in tasks:
             task.cancel()
 
@@ -259,10 +260,10 @@ def test_work_begins_when_the_stores_are_filled_and_follows_changes(
 
 
 def test_the_states_before_and_after_a_change_both_name_keys(server: FakeApiServer) -> None:
-    looked: list[str] = []
+    reconciled: list[str] = []
 
     async def reconcile(key: str) -> None:
-        looked.append(key)
+        reconciled.append(key)
 
     def put(node: str) -> None:
         metadata = {"name": "p", "namespace": "a"}
@@ -278,12 +279,12 @@ def test_the_states_before_and_after_a_change_both_name_keys(server: FakeApiServ
         )
         tasks = [asyncio.create_task(part.run()) for part in (reflector, controller)]
         put("n1")
-        await until(lambda: looked == ["n1"])
+        await expect_value(lambda: reconciled, ["n1"])
         put("n2")
-        await until(lambda: looked == ["n1", "n1", "n2"])
+        await expect_value(lambda: reconciled, ["n1", "n1", "n2"])
         put("ignored")
         await asyncio.sleep(5)
-        assert looked == ["n1", "n1", "n2"]
+        assert reconciled == ["n1", "n1", "n2"]
         for task in tasks:
             task.cancel()
 
@@ -308,7 +309,7 @@ def test_log_lines_name_the_object_that_is_reconciled() -> None:
         controller: Controller[Key] = Controller("test", reconcile)
         task = asyncio.create_task(controller.run())
         controller.queue.add(KEY)
-        await until(lambda: len(seen) == 2)
+        await expect_count(seen, 2)
         assert seen == ["test a/p", "test a/p"]
         assert add_reconcile_context(None, "info", {"event": "other"}) == {"event": "other"}
         controller.stop()

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from kube.expectations import expect_true, expect_value
 from kubeshare.kube.controller.events import (
     BURST,
     WARNING,
@@ -14,7 +15,7 @@ from kubeshare.kube.controller.events import (
     reference,
 )
 from kubeshare.kube.resources import EVENTS, NODES, PODS
-from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual, until
+from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 
 POD = ObjectReference(api_version="v1", kind="Pod", namespace="a", name="p", uid="u1")
 START = datetime(2026, 1, 1, tzinfo=UTC)
@@ -37,7 +38,10 @@ def wait(made: EventRecorder, note: str = "It waits for room.", **fields: Any) -
 
 async def expect_events(server: FakeApiServer, count: int = 0) -> None:
     """So many events are stored; any, if no number is given."""
-    await until(lambda: len(server.all(EVENTS)) == count if count else server.all(EVENTS))
+    if count:
+        await expect_value(lambda: len(server.all(EVENTS)), count)
+    else:
+        await expect_true(lambda: server.all(EVENTS), "an event")
 
 
 def test_an_event_has_its_object_its_controller_and_its_note(server: FakeApiServer) -> None:
@@ -190,7 +194,7 @@ def test_a_refused_event_is_dropped_and_the_next_is_written(server: FakeApiServe
         made, running = recorder(server)
         wait(made)
         wait(made, "Another.")
-        await until(lambda: made.dropped and server.all(EVENTS))
+        await expect_true(lambda: made.dropped and server.all(EVENTS), "a dropped event")
         assert [event["note"] for event in server.all(EVENTS)] == ["Another."]
         running.cancel()
 

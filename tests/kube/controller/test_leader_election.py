@@ -6,9 +6,10 @@ from typing import Any
 
 import pytest
 
+from kube.expectations import expect_true
 from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipLostError
 from kubeshare.kube.resources import LEASES
-from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual, until
+from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 
 
 class Candidate:
@@ -57,12 +58,12 @@ def now() -> float:
 
 
 async def expect_leading(candidate: Candidate, seconds: float = 60) -> None:
-    await until(lambda: candidate.leading, seconds=seconds)
+    await expect_true(lambda: candidate.leading, "leading", seconds)
 
 
 async def expect_error(candidate: Candidate, seconds: float = 60) -> None:
     """The candidate has lost its leadership."""
-    await until(lambda: candidate.error is not None, seconds=seconds)
+    await expect_true(lambda: candidate.error is not None, "ended", seconds)
 
 
 def never_two_at_once(*candidates: Candidate) -> None:
@@ -177,7 +178,9 @@ def test_no_single_fault_costs_the_leadership_or_makes_two(
 
     async def main() -> None:
         candidates = [Candidate(server, "first", timeout=3), Candidate(server, "second", timeout=3)]
-        await until(lambda: any(candidate.leading for candidate in candidates))
+        await expect_true(
+            lambda: any(candidate.leading for candidate in candidates), "led by anyone"
+        )
         leader = next(candidate for candidate in candidates if candidate.leading)
         for _ in range(60):
             await asyncio.sleep(1)

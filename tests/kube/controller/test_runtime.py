@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from kube.expectations import expect_count, expect_true, expect_value
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.connection import ConfigError
 from kubeshare.kube.controller.controller import Controller, own_key
@@ -21,7 +22,7 @@ from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipL
 from kubeshare.kube.controller.runtime import EXIT_UNREACHABLE, Program, run_program
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import EVENTS, LEASES, PODS
-from kubeshare.simulator.control import FakeApiServer, run_virtual, until
+from kubeshare.simulator.control import FakeApiServer, run_virtual
 
 ABOUT = ObjectReference(api_version="v1", kind="Pod", namespace="a", name="p", uid="u")
 
@@ -62,7 +63,7 @@ def test_an_ordered_end_finishes_keys_releases_the_lease_and_writes_events(
     async def main() -> None:
         whole = Whole(server)
         running = asyncio.create_task(whole.program.run())
-        await until(lambda: whole.begun)
+        await expect_true(lambda: whole.begun, "begun")
         whole.program.stop()
         await running
         assert whole.finished == whole.begun == [Key("a", "p")]
@@ -81,7 +82,7 @@ def test_what_takes_too_long_is_cut_off_and_the_lease_released(server: FakeApiSe
     async def main() -> None:
         whole = Whole(server, seconds=25)
         running = asyncio.create_task(whole.program.run())
-        await until(lambda: whole.begun)
+        await expect_true(lambda: whole.begun, "begun")
         asked = asyncio.get_running_loop().time()
         whole.program.stop()
         await running
@@ -99,17 +100,17 @@ def test_a_waiting_replica_is_warm_takes_over_and_can_be_stopped(server: FakeApi
         wholes = [Whole(server, name) for name in ("one", "two", "three")]
         one, two, three = wholes
         tasks = [asyncio.create_task(whole.program.run()) for whole in wholes]
-        await until(lambda: all(whole.reflector.synced for whole in wholes))
+        await expect_true(lambda: all(whole.reflector.synced for whole in wholes), "synced")
         await asyncio.sleep(30)
         assert sum(whole.elector.leading for whole in wholes) == 1
         leader = next(whole for whole in wholes if whole.elector.leading)
         waiting = next(whole for whole in wholes if not whole.elector.leading)
         assert not waiting.begun
         waiting.program.stop()
-        await until(tasks[wholes.index(waiting)].done, seconds=1)
+        await expect_true(tasks[wholes.index(waiting)].done, "done", 1)
         leader.program.stop()
         (last,) = (whole for whole in wholes if whole not in (leader, waiting))
-        await until(lambda: last.finished, seconds=10)
+        await expect_true(lambda: last.finished, "finished", 10)
         last.program.stop()
         await asyncio.gather(*tasks)
         assert (one.seconds, two.seconds, three.seconds) == (2, 2, 2)
@@ -121,7 +122,7 @@ def test_a_lost_lease_ends_the_program(server: FakeApiServer) -> None:
     async def main() -> None:
         whole = Whole(server)
         running = asyncio.create_task(whole.program.run())
-        await until(lambda: whole.elector.leading)
+        await expect_true(lambda: whole.elector.leading, "leading")
         server.down = True
         with pytest.raises(ExceptionGroup) as caught:
             await running
@@ -131,24 +132,24 @@ def test_a_lost_lease_ends_the_program(server: FakeApiServer) -> None:
 
 
 def test_leading_tasks_run_while_it_leads_and_others_always(server: FakeApiServer) -> None:
-    told: list[str] = []
+    log: list[str] = []
 
     async def task(name: str) -> None:
-        told.append(f"{name} begins")
+        log.append(f"{name} begins")
         try:
             await asyncio.Event().wait()
         finally:
-            told.append(f"{name} ends")
+            log.append(f"{name} ends")
 
     async def main() -> None:
         program = Program("test", server.client())
         program.add_task(lambda: task("beside"))
         program.add_task(lambda: task("leading"), leading=True)
         running = asyncio.create_task(program.run())
-        await until(lambda: len(told) == 2)
+        await expect_count(log, 2)
         program.stop()
         await running
-        assert told == ["beside begins", "leading begins", "leading ends", "beside ends"]
+        assert log == ["beside begins", "leading begins", "leading ends", "beside ends"]
 
     run_virtual(main())
 
@@ -191,7 +192,7 @@ def test_probes_and_metrics_report_the_state(server: FakeApiServer) -> None:
         assert await ask("/readyz") == (503, "pods not listed yet\nthe door is stuck\n")
         server.down = False
         broken.clear()
-        await until(lambda: controller.results["success"])
+        await expect_value(lambda: controller.results["success"], 1)
         assert await ask("/readyz?verbose") == (200, "ok\n")
         status, text = await ask("/metrics")
         assert status == 200

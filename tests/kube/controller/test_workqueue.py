@@ -8,8 +8,9 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
+from kube.expectations import expect_true
 from kubeshare.kube.controller.workqueue import INITIAL_EVERY, QueueClosedError, WorkQueue
-from kubeshare.simulator.control import run_virtual, until
+from kubeshare.simulator.control import run_virtual
 
 KEYS = st.sampled_from("abcd")
 SECONDS = st.integers(4, 160).map(lambda eighths: eighths / 8)
@@ -260,7 +261,7 @@ def test_many_workers_never_hold_the_same_key() -> None:
         for step in range(200):
             queue.add(step % 5)
             await asyncio.sleep(0.05)
-        await until(lambda: not len(queue) and not queue.processing)
+        await expect_true(lambda: not len(queue) and not queue.processing, "drained")
         assert looked >= 5
         assert not any(worker.done() for worker in workers)
         for worker in workers:
