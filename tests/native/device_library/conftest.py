@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.claim import Claim, Machine, Probe
+from fakes.session import FakeSession, Machine, Probe
 
 
 @pytest.fixture
@@ -26,14 +26,14 @@ def machine(folder: Path) -> Machine:
 
 
 @pytest.fixture
-def claim(folder: Path, machine: Machine) -> Iterator[Claim]:
+def session(folder: Path, machine: Machine) -> Iterator[FakeSession]:
     """1 GiB of the GPU, request .3; its gate is closed."""
-    with Claim(folder, [machine.grant()]) as made:
+    with FakeSession(folder, [machine.grant()]) as made:
         yield made
 
 
 @pytest.fixture
-def probe(machine: Machine, claim: Claim) -> Iterator[Probe]:
+def probe(machine: Machine, session: FakeSession) -> Iterator[Probe]:
     """A program of the claim that has not touched the GPU yet."""
-    with machine.start(claim.environment) as started:
+    with machine.start(session.environment) as started:
         yield started

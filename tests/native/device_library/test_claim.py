@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.claim import MIB, Claim, Machine, eventually
+from fakes.session import MIB, FakeSession, Machine, eventually
 from kubeshare.tokens.files import counters
 from kubeshare.tokens.wire.protocol import PAGE_HEADER, PAGE_MAGIC, VERSION, GrantState
 
@@ -25,12 +25,12 @@ def test_without_a_claim_the_gpu_cannot_be_initialised_and_the_process_goes_on(
 
 @pytest.mark.parametrize("state", [GrantState.PENDING, GrantState.REFUSED, GrantState.REVOKED])
 def test_a_grant_that_is_not_active_permits_nothing(
-    machine: Machine, claim: Claim, state: GrantState
+    machine: Machine, session: FakeSession, state: GrantState
 ) -> None:
-    claim.page.set_grant_state(state)
-    with machine.start(claim.environment) as probe:
+    session.page.set_grant_state(state)
+    with machine.start(session.environment) as probe:
         probe.do("init", expect=NOT_PERMITTED)
-        claim.page.set_grant_state(GrantState.ACTIVE)
+        session.page.set_grant_state(GrantState.ACTIVE)
         probe.do("init")
 
 
@@ -48,28 +48,28 @@ def test_a_grant_that_is_not_active_permits_nothing(
     ids=["empty", "zeros", "version", "no cell", "too many cells", "size", "cut off"],
 )
 def test_a_page_of_another_format_permits_nothing(
-    machine: Machine, claim: Claim, page: bytes
+    machine: Machine, session: FakeSession, page: bytes
 ) -> None:
-    path = claim.folder / "page"
+    path = session.folder / "page"
     path.unlink()
     path.write_bytes(page)
-    with machine.start(claim.environment) as probe:
+    with machine.start(session.environment) as probe:
         probe.do("init", expect=NOT_PERMITTED)
 
 
 def test_without_a_file_of_counters_nothing_is_permitted(
-    machine: Machine, claim: Claim, folder: Path
+    machine: Machine, session: FakeSession, folder: Path
 ) -> None:
-    environment = claim.environment | {"KUBESHARE_COUNTERS": str(folder / "none")}
+    environment = session.environment | {"KUBESHARE_COUNTERS": str(folder / "none")}
     with machine.start(environment) as probe:
         probe.do("init", expect=NOT_PERMITTED)
 
 
-def test_it_is_silent_unless_asked(machine: Machine, claim: Claim) -> None:
+def test_it_is_silent_unless_asked(machine: Machine, session: FakeSession) -> None:
     with machine.start({}) as probe:
         probe.do("init", expect=NOT_PERMITTED)
         assert probe.errors() == ""
-    with machine.start(claim.environment | {"KUBESHARE_DEBUG": "1"}) as probe:
+    with machine.start(session.environment | {"KUBESHARE_DEBUG": "1"}) as probe:
         probe.do("init")
         probe.do("retain", 0)
         probe.do("alloc", 2**40, expect=2)
@@ -98,7 +98,7 @@ def test_a_path_too_long_for_an_address_is_reached_too(machine: Machine, folder:
     long.mkdir()
     (folder / "short").symlink_to(long)
     with (
-        Claim(folder / "short", [machine.grant()]) as claim,
+        FakeSession(folder / "short", [machine.grant()]) as session,
         machine.start(
             {
                 "KUBESHARE_CLAIM": str(long / "claim"),
@@ -108,23 +108,23 @@ def test_a_path_too_long_for_an_address_is_reached_too(machine: Machine, folder:
     ):
         probe.do("init")
         probe.do("retain", 0)
-        claim.accept()
+        session.accept()
 
 
 def test_a_process_is_in_the_claims_account_from_its_first_context_on(
-    machine: Machine, claim: Claim
+    machine: Machine, session: FakeSession
 ) -> None:
-    with machine.start(claim.environment) as probe:
+    with machine.start(session.environment) as probe:
         probe.do("init")
-        assert not counters.processes(claim.counters)
+        assert not counters.processes(session.counters)
         probe.do("retain", 0)
-        [process] = counters.processes(claim.counters)
+        [process] = counters.processes(session.counters)
         assert process.pid == probe.process.pid
-        assert process.memory_bytes[0] == claim.charged()
+        assert process.memory_bytes[0] == session.charged()
         probe.do("alloc", 2 * MIB)
-        [process] = counters.processes(claim.counters)
+        [process] = counters.processes(session.counters)
         assert process.memory_bytes[0] >= 2 * MIB
-    assert eventually(lambda: not counters.processes(claim.counters))
+    assert eventually(lambda: not counters.processes(session.counters))
 
 
 def test_no_way_to_make_a_context_leads_to_a_gpu_of_somebody_else(folder: Path) -> None:
@@ -151,8 +151,8 @@ def test_no_way_to_make_a_context_leads_to_a_gpu_of_somebody_else(folder: Path) 
         "] for device in (0, 1)}))\n"
     )
     with (
-        Claim(folder, [machine.grant(0)]) as claim,
-        machine.run([sys.executable, "-c", program], claim.environment) as probe,
+        FakeSession(folder, [machine.grant(0)]) as session,
+        machine.run([sys.executable, "-c", program], session.environment) as probe,
     ):
         answer = probe.answer()
         assert NOT_PERMITTED not in answer["0"]

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.claim import MIB, Claim, Connection, Machine, Probe, eventually
+from fakes.session import MIB, Connection, FakeSession, Machine, Probe, eventually
 from kubeshare import native
 from kubeshare.tokens.wire.protocol import MessageType
 
@@ -17,35 +17,35 @@ EXAMPLES = Path(__file__).parents[3] / "native" / "examples"
 STEP_NS = 1_000_000
 
 
-def test_burn_works_in_its_turns(machine: Machine, claim: Claim) -> None:
+def test_burn_works_in_its_turns(machine: Machine, session: FakeSession) -> None:
     command = [str(native.path("burn")), "--steps", "300"]
-    with machine.run(command, claim.environment) as burn:
-        connection = claim.accept()
+    with machine.run(command, session.environment) as burn:
+        connection = session.accept()
         for _ in range(3):
-            claim.open()
-            claim.drain(connection)
-        claim.open()
+            session.open()
+            session.drain(connection)
+        session.open()
         assert burn.answer()["summary"]["kernels"] == 300
         assert machine.gpu()["busy_ns"] == 300 * STEP_NS
 
 
-def test_nvidias_python_client_is_gated_and_limited(machine: Machine, claim: Claim) -> None:
+def test_nvidias_python_client_is_gated_and_limited(machine: Machine, session: FakeSession) -> None:
     memory = ["--memory", str(900 * MIB)]
     command = [sys.executable, str(EXAMPLES / "burn.py"), "--seconds", "0.3", *memory]
-    with machine.run(command, claim.environment) as burn:
-        claim.accept()
+    with machine.run(command, session.environment) as burn:
+        session.accept()
         assert burn.is_silent()
-        claim.open()
+        session.open()
         kernels = burn.answer()["summary"]["kernels"]
         filled_ns = 900 * MIB * 1000 // 750_000
         assert machine.gpu()["busy_ns"] == kernels * STEP_NS + filled_ns > filled_ns
     too_much = [sys.executable, str(EXAMPLES / "burn.py"), "--memory", str(1025 * MIB)]
-    with machine.run(too_much, claim.environment) as burn:
+    with machine.run(too_much, session.environment) as burn:
         assert burn.answer()["error"] == "CUDA_ERROR_OUT_OF_MEMORY"
         assert burn.finish() == 1
 
 
-def test_nvidias_nvml_client_sees_the_limit(machine: Machine, claim: Claim) -> None:
+def test_nvidias_nvml_client_sees_the_limit(machine: Machine, session: FakeSession) -> None:
     program = (
         "import json, pynvml as nvml\n"
         "nvml.nvmlInit()\n"
@@ -55,7 +55,7 @@ def test_nvidias_nvml_client_sees_the_limit(machine: Machine, claim: Claim) -> N
         "seen = [old.total, old.free, old.used, new.total, new.free, new.used]\n"
         "print(json.dumps({'seen': seen}))\n"
     )
-    with machine.run([sys.executable, "-c", program], claim.environment) as asking:
+    with machine.run([sys.executable, "-c", program], session.environment) as asking:
         limit = 1024 * MIB
         assert asking.answer()["seen"] == [limit, limit, 0, limit, limit, 0]
 
@@ -68,18 +68,18 @@ APART = f"import site, runpy, sys; site.addsitedir({str(Path(sys.prefix) / 'clie
 
 @pytest.fixture(params=["bindings", "core", "numba"])
 def client(
-    request: pytest.FixtureRequest, machine: Machine, claim: Claim
+    request: pytest.FixtureRequest, machine: Machine, session: FakeSession
 ) -> Iterator[tuple[Probe, Connection]]:
     """A Python client of PyPI, unchanged, and its connection; the gate is open once."""
     program = CLIENTS / f"with_{request.param}.py"
     run = f"sys.path.insert(0, {str(TESTS)!r}); runpy.run_path({str(program)!r})"
-    with machine.run([sys.executable, "-c", APART + run], claim.environment) as started:
-        yield started, claim.accept()
+    with machine.run([sys.executable, "-c", APART + run], session.environment) as started:
+        yield started, session.accept()
 
 
 @pytest.mark.slow
 def test_a_python_client_lives_within_its_share(
-    machine: Machine, claim: Claim, client: tuple[Probe, Connection]
+    machine: Machine, session: FakeSession, client: tuple[Probe, Connection]
 ) -> None:
     program, connection = client
 
@@ -91,7 +91,7 @@ def test_a_python_client_lives_within_its_share(
     assert program.answer(30)["total"] == 1024 * MIB
     assert "CUDA_ERROR_OUT_OF_MEMORY" in str(do("alloc", 1025 * MIB))
     assert do("alloc", 500 * MIB) is None
-    assert claim.charged() >= 500 * MIB
+    assert session.charged() >= 500 * MIB
     assert "CUDA_ERROR_OUT_OF_MEMORY" in str(do("alloc", 600 * MIB))
     for command in [("launch", 1000), ("fill", MIB)]:
         busy_ns = machine.gpu()["busy_ns"]
@@ -99,45 +99,47 @@ def test_a_python_client_lives_within_its_share(
         connection.expect(MessageType.WANT)
         assert program.is_silent()
         assert machine.gpu()["busy_ns"] == busy_ns
-        claim.open()
+        session.open()
         assert program.answer()["error"] is None
-        claim.drain(connection)
+        session.drain(connection)
     assert program.finish() == 0
-    assert eventually(lambda: claim.charged() == 0)
+    assert eventually(lambda: session.charged() == 0)
 
 
 @pytest.mark.slow
 @pytest.mark.parametrize("client", ["core"], indirect=True)
 def test_cuda_cores_graphs_wait_and_its_memory_resources_are_limited(
-    claim: Claim, client: tuple[Probe, Connection]
+    session: FakeSession, client: tuple[Probe, Connection]
 ) -> None:
     program, connection = client
     for resource in ("pool", "physical", "managed"):
         program.send(resource, 1100 * MIB)
         assert "CUDA_ERROR_OUT_OF_MEMORY" in program.answer(30)["error"], resource
-        before = claim.charged()
+        before = session.charged()
         program.send(resource, 64 * MIB)
         assert program.answer(30)["error"] is None
-        assert claim.charged() >= before + 64 * MIB
-    charged = claim.charged()
+        assert session.charged() >= before + 64 * MIB
+    charged = session.charged()
     program.send("pinned", 64 * MIB)
     assert program.answer(30)["error"] is None
-    assert claim.charged() == charged
+    assert session.charged() == charged
     program.send("graph", 1000)
     connection.expect(MessageType.WANT)
     assert program.is_silent()
-    claim.open()
+    session.open()
     assert program.answer()["error"] is None
-    claim.drain(connection)
+    session.drain(connection)
 
 
-def test_nvidia_smi_shows_the_claim_and_its_own_processes(machine: Machine, claim: Claim) -> None:
-    with machine.start(claim.environment) as mine, machine.start({}, preload="") as other:
+def test_nvidia_smi_shows_the_claim_and_its_own_processes(
+    machine: Machine, session: FakeSession
+) -> None:
+    with machine.start(session.environment) as mine, machine.start({}, preload="") as other:
         for probe in (mine, other):
             probe.do("init")
             probe.do("retain", 0)
             probe.do("alloc", 256 * MIB)
-        preloaded = {"LD_PRELOAD": str(machine.library)} | dict(claim.environment)
+        preloaded = {"LD_PRELOAD": str(machine.library)} | dict(session.environment)
         shown = [
             subprocess.run(
                 [native.path("fakegpu/nvidia-smi"), query, "--format=csv,noheader,nounits"],

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.claim import Claim, Connection, Machine, Probe
+from fakes.session import Connection, FakeSession, Machine, Probe
 from kubeshare.tokens.wire.protocol import GateState, MessageType
 
 pytestmark = pytest.mark.native
@@ -14,12 +14,12 @@ MILLISECOND_NS = 1_000_000
 
 
 @pytest.fixture
-def connection(claim: Claim, probe: Probe) -> Connection:
+def connection(session: FakeSession, probe: Probe) -> Connection:
     """Of a program with a context, which has launched nothing; the gate is open."""
     probe.do("init")
     probe.do("retain", 0)
-    connection = claim.accept()
-    claim.open()
+    connection = session.accept()
+    session.open()
     return connection
 
 
@@ -36,146 +36,150 @@ def is_end(time_ns: int, start_ns: tuple[int, int], milliseconds: int) -> bool:
 
 
 def test_drained_comes_when_the_gpu_is_done_and_says_when_it_was(
-    machine: Machine, claim: Claim, probe: Probe, connection: Connection
+    machine: Machine, session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
     start = begin_work(probe, 150)
-    drained = claim.drain(connection)
+    drained = session.drain(connection)
     assert machine.gpu()["busy_ns"] == 150 * MILLISECOND_NS
     assert is_end(drained.time_ns, start, 150)
 
 
 def test_a_second_turn_is_measured_as_well_as_the_first(
-    claim: Claim, probe: Probe, connection: Connection
+    session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
     probe.do("launch", "kernel", 1000, 10)
-    claim.drain(connection)
-    claim.open()
+    session.drain(connection)
+    session.open()
     start = begin_work(probe, 100)
-    assert is_end(claim.drain(connection).time_ns, start, 100)
+    assert is_end(session.drain(connection).time_ns, start, 100)
 
 
 def test_launches_wait_while_the_gate_is_closing(
-    claim: Claim, probe: Probe, connection: Connection
+    session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
     probe.do("launch", "kernel", 20_000, 5)
-    claim.page.set_gate(0, GateState.CLOSING)
+    session.page.set_gate(0, GateState.CLOSING)
     probe.send("launch", "kernel", 1000, 1)
-    assert connection.expect(MessageType.WANT).epoch == claim.page.epoch(0)
+    assert connection.expect(MessageType.WANT).epoch == session.page.epoch(0)
     assert probe.is_silent()
-    connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
+    connection.send(MessageType.CLOSING, 0, session.page.epoch(0))
     connection.expect(MessageType.DRAINED)
-    claim.close()
+    session.close()
     assert probe.is_silent()
-    claim.open()
+    session.open()
     assert probe.answer()["result"] == 0
 
 
 def test_all_contexts_of_a_process_are_drained(
-    claim: Claim, probe: Probe, connection: Connection
+    session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
     probe.do("launch", "kernel", 1000, 1)
     probe.do("create", 0)
     probe.do("launch", "kernel", 50_000, 2)
-    drained = claim.drain(connection)
+    drained = session.drain(connection)
     after = probe.do("sync")["now_ns"]
     assert drained.time_ns <= after
-    assert claim.drain(connection).time_ns == drained.time_ns
+    assert session.drain(connection).time_ns == drained.time_ns
 
 
 def test_a_process_that_launched_nothing_is_drained_at_once(
-    claim: Claim, connection: Connection
+    session: FakeSession, connection: Connection
 ) -> None:
-    assert claim.drain(connection).time_ns == 0
+    assert session.drain(connection).time_ns == 0
 
 
 def test_idle_is_said_once_when_nothing_is_queued_any_more(
-    claim: Claim, probe: Probe, connection: Connection
+    session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
     start = begin_work(probe, 80)
-    connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
+    connection.send(MessageType.WATCH, 0, session.page.epoch(0))
     idle = connection.expect(MessageType.IDLE)
-    assert idle.epoch == claim.page.epoch(0)
+    assert idle.epoch == session.page.epoch(0)
     assert is_end(idle.time_ns, start, 80)
-    assert claim.drain(connection).time_ns == idle.time_ns
+    assert session.drain(connection).time_ns == idle.time_ns
 
 
-def test_a_watch_ends_with_its_epoch(claim: Claim, probe: Probe, connection: Connection) -> None:
+def test_a_watch_ends_with_its_epoch(
+    session: FakeSession, probe: Probe, connection: Connection
+) -> None:
     probe.do("launch", "kernel", 100_000, 1)
-    connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
-    claim.drain(connection)
-    claim.open()
+    connection.send(MessageType.WATCH, 0, session.page.epoch(0))
+    session.drain(connection)
+    session.open()
     probe.do("launch", "kernel", 1000, 1)
     probe.do("sync")
-    claim.drain(connection)
+    session.drain(connection)
     assert connection.is_quiet()
 
 
 def test_an_ended_context_is_drained_no_more(
-    claim: Claim, probe: Probe, connection: Connection
+    session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
     probe.do("create", 0)
     probe.do("launch", "kernel", 1000, 3)
     probe.do("destroy")
     probe.do("release", 0)
-    claim.drain(connection)
+    session.drain(connection)
     probe.do("retain", 0)
-    claim.open()
+    session.open()
     probe.do("launch", "kernel", 1000, 3)
-    claim.drain(connection)
+    session.drain(connection)
 
 
 def test_a_gate_that_opens_again_before_the_drain_ends_lets_launches_through(
-    claim: Claim, probe: Probe, connection: Connection
+    session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
     probe.do("launch", "kernel", 300_000, 1)
-    claim.page.set_gate(0, GateState.CLOSING)
-    connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
+    session.page.set_gate(0, GateState.CLOSING)
+    connection.send(MessageType.CLOSING, 0, session.page.epoch(0))
     probe.send("launch", "kernel", 1000, 1)
     connection.expect(MessageType.WANT)
-    claim.open()
+    session.open()
     assert probe.answer()["result"] == 0
     assert connection.is_quiet()
-    drained = claim.drain(connection)  # the answer to the question before would be another epoch's
+    drained = session.drain(
+        connection
+    )  # the answer to the question before would be another epoch's
     assert drained.time_ns <= probe.do("sync")["now_ns"]
 
 
 def test_a_long_drain_is_spoken_of_while_it_lasts(
-    claim: Claim, probe: Probe, connection: Connection
+    session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
     probe.do("launch", "kernel", 300_000, 1)
-    claim.page.set_gate(0, GateState.CLOSING)
-    connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
+    session.page.set_gate(0, GateState.CLOSING)
+    connection.send(MessageType.CLOSING, 0, session.page.epoch(0))
     said = [connection.receive()]
     while said[-1].type is not MessageType.DRAINED:
         said.append(connection.receive())
     assert len(said) > 2
     assert {message.type for message in said[:-1]} == {MessageType.BUSY}
-    assert {message.epoch for message in said} == {claim.page.epoch(0)}
+    assert {message.epoch for message in said} == {session.page.epoch(0)}
 
 
 def test_a_daemon_of_protocol_1_hears_nothing_that_it_does_not_know(
-    machine: Machine, claim: Claim
+    machine: Machine, session: FakeSession
 ) -> None:
-    with machine.start(claim.environment) as probe:
+    with machine.start(session.environment) as probe:
         probe.do("init")
         probe.do("retain", 0)
-        claim.open()
+        session.open()
         probe.send("launch", "kernel", 300_000, 1)
-        connection = claim.accept(protocol=1)
+        connection = session.accept(protocol=1)
         assert probe.answer()["result"] == 0
-        claim.page.set_gate(0, GateState.CLOSING)
-        connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
+        session.page.set_gate(0, GateState.CLOSING)
+        connection.send(MessageType.CLOSING, 0, session.page.epoch(0))
         assert connection.receive().type is MessageType.DRAINED
 
 
 def test_a_late_answer_is_given_while_the_gate_stays_closed(
-    claim: Claim, probe: Probe, connection: Connection
+    session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
     probe.do("launch", "kernel", 100_000, 1)
-    claim.page.set_gate(0, GateState.CLOSING)
-    asked = claim.page.epoch(0)
+    session.page.set_gate(0, GateState.CLOSING)
+    asked = session.page.epoch(0)
     connection.send(MessageType.CLOSING, 0, asked)
-    claim.close()
+    session.close()
     assert connection.expect(MessageType.DRAINED).epoch == asked
 
 
@@ -183,18 +187,18 @@ def test_a_late_answer_is_given_while_the_gate_stays_closed(
 def test_a_gpu_that_is_done_does_not_wait_for_another_one(folder: Path) -> None:
     machine = Machine(folder, "V100x2")
     with (
-        Claim(folder, [machine.grant(0), machine.grant(1)]) as claim,
-        machine.start(claim.environment) as probe,
+        FakeSession(folder, [machine.grant(0), machine.grant(1)]) as session,
+        machine.start(session.environment) as probe,
     ):
         probe.do("init")
         probe.do("retain", 0)
-        connection = claim.accept()
-        claim.open(0)
-        claim.open(1)
+        connection = session.accept()
+        session.open(0)
+        session.open(1)
         probe.do("launch", "kernel", 500_000, 1)
         for cell in (0, 1):
-            claim.page.set_gate(cell, GateState.CLOSING)
-            connection.send(MessageType.CLOSING, cell, claim.page.epoch(cell))
+            session.page.set_gate(cell, GateState.CLOSING)
+            connection.send(MessageType.CLOSING, cell, session.page.epoch(cell))
         assert connection.expect(MessageType.DRAINED).cell == 1
         assert connection.expect(MessageType.DRAINED).cell == 0
 
@@ -202,20 +206,20 @@ def test_a_gpu_that_is_done_does_not_wait_for_another_one(folder: Path) -> None:
 def test_who_wants_names_all_gpus_on_which_it_has_a_context(folder: Path) -> None:
     machine = Machine(folder, "V100x2")
     with (
-        Claim(folder, [machine.grant(1), machine.grant(0)]) as claim,
-        machine.start(claim.environment) as probe,
+        FakeSession(folder, [machine.grant(1), machine.grant(0)]) as session,
+        machine.start(session.environment) as probe,
     ):
         probe.do("init")
         probe.do("retain", 0)
-        connection = claim.accept()
+        connection = session.accept()
         probe.send("launch", "kernel", 1000, 1)
         want = connection.expect(MessageType.WANT)
         assert (want.cell, want.value) == (1, 0b10)
-        claim.open(1)
+        session.open(1)
         probe.answer()
         probe.do("create", 1)
         probe.send("launch", "kernel", 1000, 1)
         want = connection.expect(MessageType.WANT)
         assert (want.cell, want.value) == (0, 0b11)
-        claim.open(0)
+        session.open(0)
         assert probe.answer()["result"] == 0

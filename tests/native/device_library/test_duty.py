@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.claim import Claim, Machine, Probe, eventually
+from fakes.session import FakeSession, Machine, Probe, eventually
 from kubeshare import native
 from kubeshare.tokens.wire.protocol import GrantState
 
@@ -57,31 +57,31 @@ def test_a_gate_opens_again_for_work_that_waits_for_a_later_launch() -> None:
 
 @pytest.mark.slow
 def test_when_the_daemon_dies_the_process_times_itself_until_one_is_back(
-    machine: Machine, claim: Claim, probe: Probe
+    machine: Machine, session: FakeSession, probe: Probe
 ) -> None:
     probe.do("init")
     probe.do("retain", 0)
-    claim.accept()
-    claim.open()
+    session.accept()
+    session.open()
     probe.do("launch", "kernel", 1000, 1)
     probe.send("launch", "kernel", 1000, 10_000)
-    claim.stop()
+    session.stop()
     assert REQUEST / 2 < share(machine, 20) < 1.5 * REQUEST
-    claim.close()
-    claim.listen()
-    connection = claim.accept()
-    claim.drain(connection)
+    session.close()
+    session.listen()
+    connection = session.accept()
+    session.drain(connection)
     busy_ns = machine.gpu()["busy_ns"]
     assert probe.is_silent()
-    claim.open()
+    session.open()
     assert eventually(lambda: machine.gpu()["busy_ns"] > busy_ns)
 
 
 @pytest.mark.slow
 def test_a_process_that_finds_no_daemon_times_itself(
-    machine: Machine, claim: Claim, probe: Probe
+    machine: Machine, session: FakeSession, probe: Probe
 ) -> None:
-    claim.stop()
+    session.stop()
     probe.do("init")
     probe.do("retain", 0)
     probe.do("launch", "kernel", 1000, 1)
@@ -91,9 +91,11 @@ def test_a_process_that_finds_no_daemon_times_itself(
 
 
 @pytest.mark.slow
-def test_processes_of_a_claim_keep_to_its_request_together(machine: Machine, claim: Claim) -> None:
-    claim.stop()
-    with machine.start(claim.environment) as one, machine.start(claim.environment) as other:
+def test_processes_of_a_claim_keep_to_its_request_together(
+    machine: Machine, session: FakeSession
+) -> None:
+    session.stop()
+    with machine.start(session.environment) as one, machine.start(session.environment) as other:
         for probe in (one, other):
             probe.do("init")
             probe.do("retain", 0)
@@ -104,10 +106,10 @@ def test_processes_of_a_claim_keep_to_its_request_together(machine: Machine, cla
 @pytest.mark.slow
 def test_long_kernels_are_paid_for_later(folder: Path, machine: Machine) -> None:
     with (
-        Claim(folder, [machine.grant(request=500_000)]) as claim,
-        machine.start(claim.environment) as probe,
+        FakeSession(folder, [machine.grant(request=500_000)]) as session,
+        machine.start(session.environment) as probe,
     ):
-        claim.stop()
+        session.stop()
         probe.do("init")
         probe.do("retain", 0)
         probe.send("work", 30_000, 1000, 2)
@@ -115,17 +117,17 @@ def test_long_kernels_are_paid_for_later(folder: Path, machine: Machine) -> None
         assert share(machine, 30) < 0.65
 
 
-def test_a_grant_revoked_meanwhile_is_noticed(claim: Claim, probe: Probe) -> None:
-    claim.stop()
+def test_a_grant_revoked_meanwhile_is_noticed(session: FakeSession, probe: Probe) -> None:
+    session.stop()
     probe.do("init")
     probe.do("retain", 0)
-    claim.page.set_grant_state(GrantState.REVOKED)
+    session.page.set_grant_state(GrantState.REVOKED)
     probe.do("launch", "kernel", 1000, 1, expect=800)
 
 
-def test_memory_stays_limited(claim: Claim, probe: Probe) -> None:
+def test_memory_stays_limited(session: FakeSession, probe: Probe) -> None:
     probe.do("init")
     probe.do("retain", 0)
-    claim.accept()
-    claim.stop()
+    session.accept()
+    session.stop()
     probe.do("alloc", 2**30 + 1, expect=2)

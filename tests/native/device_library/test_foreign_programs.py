@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.claim import Claim, Machine
+from fakes.session import FakeSession, Machine
 from kubeshare import native
 
 pytestmark = pytest.mark.native
@@ -55,16 +55,16 @@ def alone(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 def test_bypass_a_static_program_that_opens_the_driver_is_not_hooked(
-    machine: Machine, claim: Claim, alone: Path
+    machine: Machine, session: FakeSession, alone: Path
 ) -> None:
-    with machine.run([str(alone)], claim.environment) as started:
+    with machine.run([str(alone)], session.environment) as started:
         assert started.answer() == {"result": 0, "file": "libcuda.so.1"}
         assert started.process.wait(10) == 0
-    assert claim.nobody_connects()
+    assert session.nobody_connects()
 
 
 def test_a_32_bit_program_runs_as_if_the_library_were_not_there(
-    machine: Machine, claim: Claim, tmp_path: Path
+    machine: Machine, session: FakeSession, tmp_path: Path
 ) -> None:
     program = tmp_path / "foreign"
     command = [
@@ -77,14 +77,14 @@ def test_a_32_bit_program_runs_as_if_the_library_were_not_there(
         str(SOURCES / "foreign.c"),
     ]
     subprocess.run(command, check=True, capture_output=True)
-    with machine.run([str(program)], claim.environment) as started:
+    with machine.run([str(program)], session.environment) as started:
         assert started.answer() == {"result": 0}
         maps = Path(f"/proc/{started.process.pid}/maps").read_text()
         assert native.DEVICE_LIBRARY not in maps
         assert started.process.stdin is not None
         started.process.stdin.close()
         assert started.process.wait(10) == 0
-    assert claim.nobody_connects()
+    assert session.nobody_connects()
 
 
 def test_a_program_whose_claim_is_gone_gets_no_gpu(machine: Machine) -> None:

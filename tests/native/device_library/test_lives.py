@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from fakes.claim import MIB, Claim, Machine, Probe, eventually
+from fakes.session import MIB, FakeSession, Machine, Probe, eventually
 from kubeshare.tokens.wire.protocol import MessageType
 
 pytestmark = pytest.mark.native
@@ -16,12 +16,12 @@ HELD = 2 * MIB
 
 
 @pytest.fixture
-def start(machine: Machine, claim: Claim) -> Iterator[Callable[[str], Probe]]:
+def start(machine: Machine, session: FakeSession) -> Iterator[Callable[[str], Probe]]:
     """Starts `lives` with a scene."""
     started: list[Probe] = []
 
     def begin(scene: str) -> Probe:
-        probe = machine.run(["lives", scene], claim.environment)
+        probe = machine.run(["lives", scene], session.environment)
         started.append(probe)
         return probe
 
@@ -39,70 +39,70 @@ def step(probe: Probe, name: str, result: int = 0) -> dict[str, object]:
 
 @pytest.mark.parametrize("way", ["vfork", "spawn"])
 def test_a_started_child_is_a_process_of_its_own_and_inherits_no_descriptor(
-    claim: Claim, start: Callable[[str], Probe], way: str
+    session: FakeSession, start: Callable[[str], Probe], way: str
 ) -> None:
     parent = start(way)
     step(parent, "parent")
     child_pid = step(parent, "child")["pid"]
-    connections = {made.hello.pid: made for made in (claim.accept(), claim.accept())}
+    connections = {made.hello.pid: made for made in (session.accept(), session.accept())}
     assert connections.keys() == {parent.process.pid, child_pid}
     step(parent, "descriptors", 0)
-    assert claim.charged() == 2 * HELD
+    assert session.charged() == 2 * HELD
     parent.send("go")
     assert connections[cast("int", child_pid)].is_closed()
-    claim.open()
+    session.open()
     step(parent, "after")
     assert parent.process.wait(10) == 0
-    assert eventually(lambda: claim.charged() == 0)
+    assert eventually(lambda: session.charged() == 0)
 
 
 def test_a_thread_that_is_cancelled_takes_no_lock_with_it(
-    claim: Claim, start: Callable[[str], Probe]
+    session: FakeSession, start: Callable[[str], Probe]
 ) -> None:
     probe = start("cancel")
-    connection = claim.accept()
+    connection = session.accept()
     step(probe, "ready")
     connection.expect(MessageType.WANT)
-    claim.open()
+    session.open()
     for name in ("cancelled", "allocated", "launched"):
         step(probe, name)
     step(probe, "done")
-    claim.drain(connection)
+    session.drain(connection)
 
 
 def test_exit_ends_a_process_whose_threads_allocate_and_launch(
-    claim: Claim, start: Callable[[str], Probe]
+    session: FakeSession, start: Callable[[str], Probe]
 ) -> None:
     probe = start("unwind")
-    claim.accept()
-    claim.open()
+    session.accept()
+    session.open()
     step(probe, "exits")
     assert probe.process.wait(10) == EXITED
-    assert eventually(lambda: claim.charged() == 0)
+    assert eventually(lambda: session.charged() == 0)
 
 
 def test_a_signal_handler_may_allocate_while_its_thread_waits_at_the_gate(
-    claim: Claim, start: Callable[[str], Probe]
+    session: FakeSession, start: Callable[[str], Probe]
 ) -> None:
     probe = start("handler")
     step(probe, "ready")
-    connection = claim.accept()
+    connection = session.accept()
     connection.expect(MessageType.WANT)
     for _ in range(5):
         probe.process.send_signal(signal.SIGUSR1)
         step(probe, "handler")
     assert probe.is_silent()
-    assert claim.charged() == 0
-    claim.open()
+    assert session.charged() == 0
+    session.open()
     step(probe, "launched")
     step(probe, "done")
 
 
 def test_a_signal_handler_may_exit_while_its_thread_allocates(
-    claim: Claim, start: Callable[[str], Probe]
+    session: FakeSession, start: Callable[[str], Probe]
 ) -> None:
     for _ in range(10):
         probe = start("exit")
         step(probe, "ready")
         assert probe.process.wait(10) == EXITED
-    assert eventually(lambda: claim.charged() == 0)
+    assert eventually(lambda: session.charged() == 0)

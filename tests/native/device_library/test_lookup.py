@@ -11,7 +11,7 @@ import pytest
 from driver_api import rows
 from driver_api.rows import Row
 
-from fakes.claim import Claim, Machine, Probe
+from fakes.session import FakeSession, Machine, Probe
 from kubeshare import native
 
 pytestmark = pytest.mark.native
@@ -166,11 +166,13 @@ def test_the_empty_name_is_answered_by_the_driver(where: Probe) -> None:
     assert ask(where, "empty") == {"result": 0, "is_null": True, "status": no_such_symbol}
 
 
-def test_a_constructor_that_runs_before_main_gets_the_hooks(machine: Machine, claim: Claim) -> None:
+def test_a_constructor_that_runs_before_main_gets_the_hooks(
+    machine: Machine, session: FakeSession
+) -> None:
     libraries = [native.path("tests") / "libconstructor.so", machine.library]
     for order in (libraries, libraries[::-1]):
         preload = " ".join(map(str, order))
-        with machine.run(["where"], claim.environment, preload=preload) as where:
+        with machine.run(["where"], session.environment, preload=preload) as where:
             answer = ask(where, "constructed")
             assert answer == {"file": OURS, "name": "cuLaunchKernel", "error": False}
 

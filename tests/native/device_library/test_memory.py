@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.claim import MIB, Claim, Machine, Probe
+from fakes.session import MIB, FakeSession, Machine, Probe
 
 pytestmark = pytest.mark.native
 
@@ -29,9 +29,9 @@ def begin(probe: Probe) -> None:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_over_the_limit_is_out_of_memory_and_the_process_goes_on(
-    machine: Machine, claim: Claim, path: str
+    machine: Machine, session: FakeSession, path: str
 ) -> None:
-    with machine.start(claim.environment, path) as probe:
+    with machine.start(session.environment, path) as probe:
         begin(probe)
         held = probe.do("alloc", LIMIT - 4 * MIB)["pointer"]
         probe.do("alloc", 4 * MIB + 1, expect=OUT_OF_MEMORY)
@@ -39,19 +39,19 @@ def test_over_the_limit_is_out_of_memory_and_the_process_goes_on(
         probe.do("managed", 5 * MIB, expect=OUT_OF_MEMORY)
         probe.do("alloc32", 5 * MIB, expect=OUT_OF_MEMORY)
         last = probe.do("alloc", 4 * MIB)["pointer"]
-        assert claim.charged() == LIMIT
+        assert session.charged() == LIMIT
         probe.do("alloc", 1, expect=OUT_OF_MEMORY)
         probe.do("free", held)
         probe.do("free", last)
-        assert claim.charged() == 0
+        assert session.charged() == 0
         probe.do("alloc", LIMIT)
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_every_question_is_answered_with_the_limit(
-    machine: Machine, claim: Claim, path: str
+    machine: Machine, session: FakeSession, path: str
 ) -> None:
-    with machine.start(claim.environment, path) as probe:
+    with machine.start(session.environment, path) as probe:
         begin(probe)
         probe.do("alloc", 24 * MIB)
         answer = probe.do("info")
@@ -67,9 +67,9 @@ def test_every_question_is_answered_with_the_limit(
 def test_free_is_no_more_than_the_gpu_itself_has_left(folder: Path, machine: Machine) -> None:
     total = machine.gpu()["total_memory"]
     with (
-        Claim(folder, [machine.grant(memory=total)]) as claim,
+        FakeSession(folder, [machine.grant(memory=total)]) as session,
         machine.start({}, preload="") as stranger,
-        machine.start(claim.environment) as probe,
+        machine.start(session.environment) as probe,
     ):
         begin(stranger)
         stranger.do("alloc", 3 * LIMIT)
@@ -78,12 +78,14 @@ def test_free_is_no_more_than_the_gpu_itself_has_left(folder: Path, machine: Mac
         assert (answer["free"], answer["total"]) == (total - 3 * LIMIT, total)
 
 
-def test_a_pitched_allocation_is_charged_with_its_padding(claim: Claim, probe: Probe) -> None:
+def test_a_pitched_allocation_is_charged_with_its_padding(
+    session: FakeSession, probe: Probe
+) -> None:
     begin(probe)
     pointer = probe.do("pitch", 513, 100)["pointer"]
-    assert claim.charged() == 1024 * 100
+    assert session.charged() == 1024 * 100
     probe.do("free", pointer)
-    assert claim.charged() == 0
+    assert session.charged() == 0
 
 
 def test_a_pitched_allocation_of_absurd_size_is_out_of_memory(probe: Probe) -> None:
@@ -92,46 +94,48 @@ def test_a_pitched_allocation_of_absurd_size_is_out_of_memory(probe: Probe) -> N
     probe.do("alloc", LIMIT)
 
 
-def test_what_the_driver_refuses_is_not_charged(claim: Claim, probe: Probe) -> None:
+def test_what_the_driver_refuses_is_not_charged(session: FakeSession, probe: Probe) -> None:
     begin(probe)
     probe.do("alloc", 0, expect=1)
     probe.do("managed", 0, expect=1)
     probe.do("alloc32", 0, expect=1)
-    assert claim.charged() == 0
+    assert session.charged() == 0
 
 
-def test_the_first_abi_is_charged_and_given_back(claim: Claim, probe: Probe) -> None:
+def test_the_first_abi_is_charged_and_given_back(session: FakeSession, probe: Probe) -> None:
     begin(probe)
     pointer = probe.do("alloc32", MIB)["pointer"]
-    assert claim.charged() == 2 * MIB
+    assert session.charged() == 2 * MIB
     probe.do("free", pointer)
-    assert claim.charged() == 0
+    assert session.charged() == 0
 
 
-def test_an_unknown_pointer_is_the_drivers_own_matter(claim: Claim, probe: Probe) -> None:
+def test_an_unknown_pointer_is_the_drivers_own_matter(session: FakeSession, probe: Probe) -> None:
     begin(probe)
     pointer = probe.do("alloc", 2 * MIB)["pointer"]
     probe.do("free", pointer + 512, expect=1)
     probe.do("free", 0)
-    assert claim.charged() == 2 * MIB
+    assert session.charged() == 2 * MIB
     probe.do("free", pointer)
     probe.do("free", pointer, expect=1)
-    assert claim.charged() == 0
+    assert session.charged() == 0
 
 
-def test_eight_threads_never_hold_a_byte_more_than_the_limit(claim: Claim, probe: Probe) -> None:
+def test_eight_threads_never_hold_a_byte_more_than_the_limit(
+    session: FakeSession, probe: Probe
+) -> None:
     begin(probe)
-    claim.accept()
-    claim.open()
+    session.accept()
+    session.open()
     piece = LIMIT // 3 - 1
     answer = probe.do("hammer", 8, piece, 200)
     assert answer["most"] <= LIMIT
     assert answer["refused"] > 0
-    assert claim.charged() == 0
+    assert session.charged() == 0
 
 
-def test_processes_of_a_claim_share_its_limit(machine: Machine, claim: Claim) -> None:
-    with machine.start(claim.environment) as one, machine.start(claim.environment) as other:
+def test_processes_of_a_claim_share_its_limit(machine: Machine, session: FakeSession) -> None:
+    with machine.start(session.environment) as one, machine.start(session.environment) as other:
         begin(one)
         begin(other)
         one.do("alloc", 600 * MIB)
@@ -141,28 +145,28 @@ def test_processes_of_a_claim_share_its_limit(machine: Machine, claim: Claim) ->
 
 
 def test_processes_that_allocate_at_once_stay_within_the_limit(
-    machine: Machine, claim: Claim
+    machine: Machine, session: FakeSession
 ) -> None:
     piece = 200 * MIB
-    probes = [machine.start(claim.environment) for _ in range(4)]
+    probes = [machine.start(session.environment) for _ in range(4)]
     for probe in probes:
         begin(probe)
     for _ in probes:
-        claim.accept()
-    claim.open()
+        session.accept()
+    session.open()
     for probe in probes:
         probe.send("hammer", 2, piece, 100)
-    assert all(claim.charged() <= LIMIT for _ in range(50))
+    assert all(session.charged() <= LIMIT for _ in range(50))
     answers = [probe.answer() for probe in probes]
     assert [answer["result"] for answer in answers] == [0] * 4
-    assert claim.charged() == 0
+    assert session.charged() == 0
     for probe in probes:
         with probe:
             assert probe.finish() == 0
 
 
-def test_what_a_killed_process_held_comes_back(machine: Machine, claim: Claim) -> None:
-    with machine.start(claim.environment) as probe, machine.start(claim.environment) as other:
+def test_what_a_killed_process_held_comes_back(machine: Machine, session: FakeSession) -> None:
+    with machine.start(session.environment) as probe, machine.start(session.environment) as other:
         begin(probe)
         begin(other)
         probe.do("alloc", LIMIT)
@@ -172,37 +176,37 @@ def test_what_a_killed_process_held_comes_back(machine: Machine, claim: Claim) -
         other.do("alloc", LIMIT)
 
 
-def test_a_context_that_ends_gives_back_what_was_in_it(claim: Claim, probe: Probe) -> None:
+def test_a_context_that_ends_gives_back_what_was_in_it(session: FakeSession, probe: Probe) -> None:
     begin(probe)
     probe.do("alloc", 10 * MIB)
     probe.do("create", 0)
     probe.do("alloc", 20 * MIB)
-    assert claim.charged() == 30 * MIB
+    assert session.charged() == 30 * MIB
     probe.do("destroy")
-    assert claim.charged() == 10 * MIB
+    assert session.charged() == 10 * MIB
     probe.do("release", 0)
-    assert claim.charged() == 0
+    assert session.charged() == 0
 
 
 def test_three_thousand_allocations_are_all_known_when_they_are_freed(
-    claim: Claim, probe: Probe
+    session: FakeSession, probe: Probe
 ) -> None:
     begin(probe)
     pointers = [probe.do("alloc", 512)["pointer"] for _ in range(3000)]
-    assert claim.charged() == 3000 * 512
+    assert session.charged() == 3000 * 512
     for pointer in pointers:
         probe.do("free", pointer)
-    assert claim.charged() == 0
+    assert session.charged() == 0
 
 
 def test_each_gpu_of_a_claim_has_its_own_limit(folder: Path) -> None:
     machine = Machine(folder, "V100x2")
     grants = [machine.grant(1, memory=100 * MIB), machine.grant(0, memory=200 * MIB)]
-    with Claim(folder, grants) as claim, machine.start(claim.environment) as probe:
+    with FakeSession(folder, grants) as session, machine.start(session.environment) as probe:
         begin(probe)
         probe.do("alloc", 200 * MIB)
-        assert (claim.charged(0), claim.charged(1)) == (0, 200 * MIB)
+        assert (session.charged(0), session.charged(1)) == (0, 200 * MIB)
         probe.do("retain", 1)
         probe.do("alloc", 101 * MIB, expect=OUT_OF_MEMORY)
         probe.do("alloc", 100 * MIB)
-        assert claim.charged(0) == 100 * MIB
+        assert session.charged(0) == 100 * MIB

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.claim import MIB, Claim, Machine, Probe
+from fakes.session import MIB, FakeSession, Machine, Probe
 
 pytestmark = pytest.mark.native
 
@@ -64,11 +64,11 @@ SHARING = {"graph-that-frees", "captured"}
 FREE = ["host", "physical-of-host", "array-sparse", "array-deferred"]
 
 
-def begin(claim: Claim, probe: Probe) -> None:
+def begin(session: FakeSession, probe: Probe) -> None:
     probe.do("init")
     probe.do("retain", 0)
-    claim.accept()
-    claim.open()
+    session.accept()
+    session.open()
 
 
 def taken(machine: Machine) -> int:
@@ -77,66 +77,66 @@ def taken(machine: Machine) -> int:
 
 @pytest.mark.parametrize("path", PATHS)
 def test_each_form_is_charged_what_the_gpu_loses_and_gives_it_back(
-    machine: Machine, claim: Claim, path: str
+    machine: Machine, session: FakeSession, path: str
 ) -> None:
-    with machine.start(claim.environment, path) as probe:
-        begin(claim, probe)
+    with machine.start(session.environment, path) as probe:
+        begin(session, probe)
         for form, sizes in TAKING.items():
             for size in sizes:
                 index = probe.do("hold", form, size)["index"]
-                assert claim.charged() == taken(machine) > 0, (form, size)
+                assert session.charged() == taken(machine) > 0, (form, size)
                 probe.do("drop", index)
-                assert claim.charged() == taken(machine) == 0, (form, size)
+                assert session.charged() == taken(machine) == 0, (form, size)
 
 
 @pytest.mark.parametrize("form", FREE)
 def test_what_takes_no_memory_of_the_gpu_is_not_charged(
-    machine: Machine, claim: Claim, probe: Probe, form: str
+    machine: Machine, session: FakeSession, probe: Probe, form: str
 ) -> None:
-    begin(claim, probe)
+    begin(session, probe)
     index = probe.do("hold", form, 2 * LIMIT)["index"]
-    assert claim.charged() == taken(machine) == 0
+    assert session.charged() == taken(machine) == 0
     probe.do("drop", index)
 
 
 @pytest.mark.parametrize("path", PATHS)
 def test_each_form_is_stopped_exactly_at_the_limit(
-    machine: Machine, claim: Claim, path: str
+    machine: Machine, session: FakeSession, path: str
 ) -> None:
-    with machine.start(claim.environment, path) as probe:
-        begin(claim, probe)
+    with machine.start(session.environment, path) as probe:
+        begin(session, probe)
         for form in TAKING:
             piece = CHUNK if form in POOLED else 4 * MIB
             index = probe.do("hold", form, piece)["index"]
-            rest = LIMIT - claim.charged()
+            rest = LIMIT - session.charged()
             probe.do("drop", index)
             held = [probe.do("hold", "linear", rest - rest % PAGE)["index"]]
             if rest % PAGE:
                 held.append(probe.do("hold", "array", rest % PAGE)["index"])
             held.append(probe.do("hold", form, piece)["index"])
-            assert claim.charged() == taken(machine) == LIMIT, form
+            assert session.charged() == taken(machine) == LIMIT, form
             if form in SHARING:
                 held.append(probe.do("hold", form, piece)["index"])
             else:
                 probe.do("hold", form, piece, expect=OUT_OF_MEMORY)
                 probe.do("hold", "linear", 1, expect=OUT_OF_MEMORY)
-            assert claim.charged() == taken(machine) == LIMIT, form
+            assert session.charged() == taken(machine) == LIMIT, form
             for index in reversed(held):
                 probe.do("drop", index)
-            assert claim.charged() == taken(machine) == 0, form
+            assert session.charged() == taken(machine) == 0, form
 
 
 def test_what_the_driver_refuses_is_not_charged_in_any_form(
-    machine: Machine, claim: Claim, probe: Probe
+    machine: Machine, session: FakeSession, probe: Probe
 ) -> None:
     with machine.start({}, preload="") as stranger:
         stranger.do("init")
         stranger.do("retain", 0)
         stranger.do("hold", "linear", machine.gpu()["total_memory"])
-        begin(claim, probe)
+        begin(session, probe)
         for form in TAKING:
             probe.do("hold", form, 8 * MIB, expect=OUT_OF_MEMORY)
-            assert claim.charged() == 0, form
+            assert session.charged() == 0, form
 
 
 # On which GPU each form takes memory while the second is current.
@@ -147,17 +147,17 @@ OF_FIRST = ["stream-of-first", "pool", "physical", "mapped", "graph"]
 def test_each_form_is_charged_to_the_gpu_that_it_takes_memory_of(folder: Path) -> None:
     machine = Machine(folder, "V100x2")
     with (
-        Claim(folder, [machine.grant(1), machine.grant(0)]) as claim,
-        machine.start(claim.environment) as probe,
+        FakeSession(folder, [machine.grant(1), machine.grant(0)]) as session,
+        machine.start(session.environment) as probe,
     ):
-        begin(claim, probe)
-        claim.open(1)
+        begin(session, probe)
+        session.open(1)
         probe.do("retain", 1)
         for forms, cell, gpu in ((OF_CURRENT, 0, 1), (OF_FIRST, 1, 0)):
             for form in forms:
                 index = probe.do("hold", form, 8 * MIB)["index"]
                 expected = machine.gpu(gpu)["used_memory"]
-                assert claim.charged(cell) == expected > 0, form
-                assert claim.charged(1 - cell) == 0, form
+                assert session.charged(cell) == expected > 0, form
+                assert session.charged(1 - cell) == 0, form
                 probe.do("drop", index)
-                assert claim.charged(cell) == machine.gpu(gpu)["used_memory"] == 0, form
+                assert session.charged(cell) == machine.gpu(gpu)["used_memory"] == 0, form

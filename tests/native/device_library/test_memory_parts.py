@@ -4,7 +4,7 @@ import subprocess
 
 import pytest
 
-from fakes.claim import Machine
+from fakes.session import Machine
 from kubeshare import native
 
 pytestmark = pytest.mark.native

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.claim import MIB, Claim, Machine, Probe
+from fakes.session import MIB, FakeSession, Machine, Probe
 from kubeshare.tokens.wire import protocol
 from kubeshare.tokens.wire.protocol import GrantState
 
@@ -18,11 +18,11 @@ STACK_SIZE, MALLOC_HEAP = 0, 2
 THREADS = 80 * 2048  # that a V100 can run at once
 
 
-def begin(claim: Claim, probe: Probe) -> None:
+def begin(session: FakeSession, probe: Probe) -> None:
     probe.do("init")
     probe.do("retain", 0)
-    claim.accept()
-    claim.open()
+    session.accept()
+    session.open()
 
 
 def taken(machine: Machine) -> int:
@@ -30,164 +30,172 @@ def taken(machine: Machine) -> int:
 
 
 def test_what_a_pool_keeps_stays_charged_until_it_is_trimmed(
-    machine: Machine, claim: Claim, probe: Probe
+    machine: Machine, session: FakeSession, probe: Probe
 ) -> None:
-    begin(claim, probe)
+    begin(session, probe)
     probe.do("keep", LIMIT)
     index = probe.do("hold", "stream", 100 * MIB)["index"]
     probe.do("drop", index)
-    assert claim.charged() == taken(machine) == 128 * MIB
+    assert session.charged() == taken(machine) == 128 * MIB
     assert probe.do("info")["free"] == LIMIT - 128 * MIB
     probe.do("trim", 0)
-    assert claim.charged() == taken(machine) == 0
+    assert session.charged() == taken(machine) == 0
 
 
 def test_what_a_pool_keeps_makes_way_for_who_needs_it(
-    machine: Machine, claim: Claim, probe: Probe
+    machine: Machine, session: FakeSession, probe: Probe
 ) -> None:
-    begin(claim, probe)
+    begin(session, probe)
     probe.do("keep", LIMIT)
     index = probe.do("hold", "stream", LIMIT)["index"]
     probe.do("drop", index)
-    assert claim.charged() == LIMIT
+    assert session.charged() == LIMIT
     probe.do("hold", "linear", LIMIT)
-    assert claim.charged() == taken(machine) == LIMIT
+    assert session.charged() == taken(machine) == LIMIT
 
 
 def test_a_pool_with_room_gives_out_at_the_limit_what_fits_it(
-    machine: Machine, claim: Claim, probe: Probe
+    machine: Machine, session: FakeSession, probe: Probe
 ) -> None:
-    begin(claim, probe)
+    begin(session, probe)
     probe.do("hold", "stream", 600)
     probe.do("hold", "linear", LIMIT - CHUNK)
     for _ in range(20):
         probe.do("hold", "stream", MIB)
-    assert claim.charged() == taken(machine) == LIMIT
+    assert session.charged() == taken(machine) == LIMIT
     probe.do("hold", "stream", 16 * MIB, expect=OUT_OF_MEMORY)
     assert taken(machine) == LIMIT
 
 
 def test_a_pool_does_not_grow_where_no_chunk_is_left(
-    machine: Machine, claim: Claim, probe: Probe
+    machine: Machine, session: FakeSession, probe: Probe
 ) -> None:
-    begin(claim, probe)
+    begin(session, probe)
     probe.do("hold", "linear", LIMIT - CHUNK + 2 * MIB)
     probe.do("hold", "stream", 600, expect=OUT_OF_MEMORY)
-    assert claim.charged() == taken(machine) == LIMIT - CHUNK + 2 * MIB
+    assert session.charged() == taken(machine) == LIMIT - CHUNK + 2 * MIB
 
 
-def test_what_contexts_and_code_need_is_no_longer_to_be_had(claim: Claim, probe: Probe) -> None:
-    begin(claim, probe)
+def test_what_contexts_and_code_need_is_no_longer_to_be_had(
+    session: FakeSession, probe: Probe
+) -> None:
+    begin(session, probe)
     probe.do("hold", "linear", 24 * MIB)
-    claim.page.set_overhead(0, 500 * MIB)
+    session.page.set_overhead(0, 500 * MIB)
     assert probe.do("info")["free"] == 500 * MIB
     assert probe.do("nvml")["used"] == 524 * MIB
     probe.do("hold", "linear", 502 * MIB, expect=OUT_OF_MEMORY)
     probe.do("hold", "linear", 500 * MIB)
-    claim.page.set_overhead(0, 2 * LIMIT)
+    session.page.set_overhead(0, 2 * LIMIT)
     assert probe.do("info")["free"] == 0
     probe.do("hold", "linear", 1, expect=OUT_OF_MEMORY)
-    claim.page.set_overhead(0, 0)
+    session.page.set_overhead(0, 0)
     probe.do("hold", "linear", 500 * MIB)
-    assert claim.charged() == LIMIT
+    assert session.charged() == LIMIT
 
 
 def test_a_limit_below_one_page_still_holds_small_allocations(
     folder: Path, machine: Machine
 ) -> None:
     with (
-        Claim(folder, [machine.grant(memory=MIB)]) as claim,
-        machine.start(claim.environment) as probe,
+        FakeSession(folder, [machine.grant(memory=MIB)]) as session,
+        machine.start(session.environment) as probe,
     ):
-        begin(claim, probe)
+        begin(session, probe)
         assert probe.do("info")["total"] == MIB
         probe.do("hold", "linear", MIB, expect=OUT_OF_MEMORY)
         probe.do("hold", "stream", 1, expect=OUT_OF_MEMORY)
         probe.do("hold", "linear", MIB - 512)
         probe.do("hold", "linear", 1)
         probe.do("hold", "linear", 1, expect=OUT_OF_MEMORY)
-        assert claim.charged() == taken(machine) == MIB
+        assert session.charged() == taken(machine) == MIB
 
 
 def test_a_limit_below_one_unit_holds_nothing(folder: Path, machine: Machine) -> None:
     with (
-        Claim(folder, [machine.grant(memory=511)]) as claim,
-        machine.start(claim.environment) as probe,
+        FakeSession(folder, [machine.grant(memory=511)]) as session,
+        machine.start(session.environment) as probe,
     ):
-        begin(claim, probe)
+        begin(session, probe)
         probe.do("hold", "linear", 1, expect=OUT_OF_MEMORY)
         answer = probe.do("info")
         assert (answer["free"], answer["total"]) == (511, 511)
 
 
 def test_a_context_that_ends_gives_back_what_ends_with_it(
-    machine: Machine, claim: Claim, probe: Probe
+    machine: Machine, session: FakeSession, probe: Probe
 ) -> None:
-    begin(claim, probe)
+    begin(session, probe)
     probe.do("create", 0)
     for form in ("linear", "array", "mipmapped", "physical", "stream"):
         probe.do("hold", form, 8 * MIB)
     probe.do("limit", MALLOC_HEAP, 64 * MIB)
     probe.do("destroy")
-    assert claim.charged() == taken(machine) == 8 * MIB + CHUNK
+    assert session.charged() == taken(machine) == 8 * MIB + CHUNK
     probe.do("release", 0)
-    assert claim.charged() == taken(machine)
+    assert session.charged() == taken(machine)
 
 
 def test_what_a_limit_of_a_context_takes_is_charged(
-    machine: Machine, claim: Claim, probe: Probe
+    machine: Machine, session: FakeSession, probe: Probe
 ) -> None:
-    begin(claim, probe)
+    begin(session, probe)
     probe.do("limit", STACK_SIZE, 2048)
-    assert claim.charged() == taken(machine) == 1024 * THREADS
+    assert session.charged() == taken(machine) == 1024 * THREADS
     probe.do("limit", MALLOC_HEAP, 108 * MIB)
-    assert claim.charged() == taken(machine) == 1024 * THREADS + 100 * MIB
+    assert session.charged() == taken(machine) == 1024 * THREADS + 100 * MIB
     probe.do("limit", STACK_SIZE, 16 * 1024, expect=OUT_OF_MEMORY)
-    assert claim.charged() == taken(machine) == 1024 * THREADS + 100 * MIB
+    assert session.charged() == taken(machine) == 1024 * THREADS + 100 * MIB
     probe.do("limit", STACK_SIZE, 1024)
     probe.do("limit", MALLOC_HEAP, 8 * MIB)
-    assert claim.charged() == taken(machine) == 0
+    assert session.charged() == taken(machine) == 0
 
 
 @pytest.mark.parametrize(
     "form", ["linear", "pitched", "managed", "stream", "pool", "physical", "array", "mipmapped"]
 )
-def test_who_lost_its_grant_allocates_nothing(claim: Claim, probe: Probe, form: str) -> None:
-    begin(claim, probe)
-    claim.page.set_grant_state(GrantState.REVOKED)
+def test_who_lost_its_grant_allocates_nothing(
+    session: FakeSession, probe: Probe, form: str
+) -> None:
+    begin(session, probe)
+    session.page.set_grant_state(GrantState.REVOKED)
     probe.do("hold", form, 8 * MIB, expect=NOT_PERMITTED)
-    assert claim.charged() == 0
+    assert session.charged() == 0
 
 
-def test_what_a_process_set_aside_is_to_be_had_for_another(machine: Machine, claim: Claim) -> None:
-    with machine.start(claim.environment) as one, machine.start(claim.environment) as other:
-        begin(claim, one)
-        begin(claim, other)
+def test_what_a_process_set_aside_is_to_be_had_for_another(
+    machine: Machine, session: FakeSession
+) -> None:
+    with machine.start(session.environment) as one, machine.start(session.environment) as other:
+        begin(session, one)
+        begin(session, other)
         for _ in range(3):
             index = one.do("hold", "linear", 2 * MIB)["index"]
             one.do("drop", index)
             index = other.do("hold", "linear", LIMIT)["index"]
             one.do("hold", "linear", 1, expect=OUT_OF_MEMORY)
             other.do("drop", index)
-        assert claim.charged() == 0
+        assert session.charged() == 0
 
 
 @pytest.mark.parametrize("form", ["linear", "physical-for-others"])
 def test_who_shares_memory_pays_for_it_and_nobody_else(
-    machine: Machine, claim: Claim, form: str
+    machine: Machine, session: FakeSession, form: str
 ) -> None:
-    with machine.start(claim.environment) as one, machine.start(claim.environment) as other:
-        begin(claim, one)
-        begin(claim, other)
+    with machine.start(session.environment) as one, machine.start(session.environment) as other:
+        begin(session, one)
+        begin(session, other)
         index = one.do("hold", form, LIMIT)["index"]
         other.do("bring", one.do("share", index)["shared"])
-        assert claim.charged() == taken(machine) == LIMIT
+        assert session.charged() == taken(machine) == LIMIT
 
 
-def test_a_count_that_somebody_has_cleared_does_not_wrap_around(claim: Claim, probe: Probe) -> None:
-    begin(claim, probe)
+def test_a_count_that_somebody_has_cleared_does_not_wrap_around(
+    session: FakeSession, probe: Probe
+) -> None:
+    begin(session, probe)
     index = probe.do("hold", "linear", 100 * MIB)["index"]
-    with claim.counters.open("r+b") as file:
+    with session.counters.open("r+b") as file:
         file.seek(
             protocol.COUNTERS_HEADER.size + protocol.PROCESSES_MAX * protocol.COUNTERS_SLOT.size
         )
@@ -199,11 +207,11 @@ def test_a_count_that_somebody_has_cleared_does_not_wrap_around(claim: Claim, pr
 
 
 def test_memory_that_is_unmapped_to_sleep_is_for_others_until_it_wakes(
-    machine: Machine, claim: Claim
+    machine: Machine, session: FakeSession
 ) -> None:
-    with machine.start(claim.environment) as model, machine.start(claim.environment) as other:
-        begin(claim, model)
-        begin(claim, other)
+    with machine.start(session.environment) as model, machine.start(session.environment) as other:
+        begin(session, model)
+        begin(session, other)
         for _ in range(3):
             awake = [model.do("hold", "mapped", 100 * MIB)["index"] for _ in range(8)]
             other.do("hold", "linear", 300 * MIB, expect=OUT_OF_MEMORY)
@@ -212,13 +220,13 @@ def test_memory_that_is_unmapped_to_sleep_is_for_others_until_it_wakes(
             index = other.do("hold", "stream", 992 * MIB)["index"]
             model.do("hold", "mapped", 100 * MIB, expect=OUT_OF_MEMORY)
             other.do("drop", index)
-        assert claim.charged() == taken(machine) == 0
+        assert session.charged() == taken(machine) == 0
 
 
 def test_a_program_that_runs_out_of_memory_frees_and_goes_on(
-    machine: Machine, claim: Claim, probe: Probe
+    machine: Machine, session: FakeSession, probe: Probe
 ) -> None:
-    begin(claim, probe)
+    begin(session, probe)
     cached = []
     while probe.do("info")["free"] >= 64 * MIB:
         cached.append(probe.do("hold", "linear", 64 * MIB)["index"])
@@ -227,4 +235,4 @@ def test_a_program_that_runs_out_of_memory_frees_and_goes_on(
     for index in cached:
         probe.do("drop", index)
     probe.do("hold", "linear", int(0.9 * probe.do("info")["free"]))
-    assert claim.charged() == taken(machine)
+    assert session.charged() == taken(machine)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.claim import MIB, Claim, Machine, Probe, eventually
+from fakes.session import MIB, FakeSession, Machine, Probe, eventually
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
 
@@ -16,24 +16,24 @@ THREADS = 8
 SECONDS = 20.0
 
 
-def start(machine: Machine, claim: Claim, seed: int) -> Probe:
-    return machine.run(["memory-storm", str(THREADS), str(seed)], claim.environment)
+def start(machine: Machine, session: FakeSession, seed: int) -> Probe:
+    return machine.run(["memory-storm", str(THREADS), str(seed)], session.environment)
 
 
 def test_a_storm_with_random_kills_stays_within_the_limit_and_ends_at_nothing(
     folder: Path, machine: Machine
 ) -> None:
     chance = random.Random(5)
-    with Claim(folder, [machine.grant(memory=LIMIT)]) as claim:
-        claim.stop()
-        storm = [start(machine, claim, seed) for seed in range(PROCESSES)]
+    with FakeSession(folder, [machine.grant(memory=LIMIT)]) as session:
+        session.stop()
+        storm = [start(machine, session, seed) for seed in range(PROCESSES)]
         started = PROCESSES
         most = 0
         deadline = time.monotonic() + SECONDS
         while time.monotonic() < deadline:
             with storm.pop(chance.randrange(PROCESSES)) as victim:
                 victim.kill()
-            storm.append(start(machine, claim, started))
+            storm.append(start(machine, session, started))
             started += 1
             most = max(most, machine.gpu()["used_memory"])
         survivors = storm[::2]
@@ -46,4 +46,4 @@ def test_a_storm_with_random_kills_stays_within_the_limit_and_ends_at_nothing(
                 assert survivor.finish() == 0
                 assert survivor.answer() == {"freed": True}
         assert LIMIT // 2 < most <= LIMIT
-        assert eventually(lambda: claim.charged() == machine.gpu()["used_memory"] == 0)
+        assert eventually(lambda: session.charged() == machine.gpu()["used_memory"] == 0)

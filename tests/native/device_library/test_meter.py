@@ -2,7 +2,7 @@
 
 import pytest
 
-from fakes.claim import Claim, Connection, Machine, Probe, eventually
+from fakes.session import Connection, FakeSession, Machine, Probe, eventually
 from kubeshare.tokens.wire.protocol import GateState, MessageType
 
 pytestmark = pytest.mark.native
@@ -12,26 +12,26 @@ SECOND_NS = 1_000_000_000
 
 
 @pytest.fixture
-def connection(claim: Claim, probe: Probe) -> Connection:
+def connection(session: FakeSession, probe: Probe) -> Connection:
     """Of a program with a context and an open gate."""
     probe.do("init")
     probe.do("retain", 0)
-    connection = claim.accept()
-    claim.open()
+    connection = session.accept()
+    session.open()
     return connection
 
 
 def test_little_is_queued_when_a_turn_ends(
-    machine: Machine, claim: Claim, probe: Probe, connection: Connection
+    machine: Machine, session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
     probe.send("launch", "kernel", 1000, 5000)
     assert eventually(lambda: machine.gpu()["busy_ns"] > 100 * MILLISECOND_NS)
-    claim.page.set_gate(0, GateState.CLOSING)
+    session.page.set_gate(0, GateState.CLOSING)
     before = machine.gpu()["busy_ns"]
-    claim.drain(connection)
+    session.drain(connection)
     assert machine.gpu()["busy_ns"] - before < 150 * MILLISECOND_NS
     connection.expect(MessageType.WANT)
-    claim.open()
+    session.open()
     assert eventually(lambda: machine.gpu()["busy_ns"] - before > 300 * MILLISECOND_NS)
 
 
@@ -48,9 +48,9 @@ def test_short_and_long_kernels_go_on_without_help(
 
 @pytest.mark.slow
 def test_who_waits_for_credit_is_not_idle(
-    claim: Claim, probe: Probe, connection: Connection
+    session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
-    connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
+    connection.send(MessageType.WATCH, 0, session.page.epoch(0))
     probe.do("launch", "kernel", 80_000, 8)
     assert connection.is_quiet()
     probe.do("sync")
@@ -59,19 +59,19 @@ def test_who_waits_for_credit_is_not_idle(
 
 @pytest.mark.slow
 def test_a_claim_that_has_the_gpu_to_itself_is_not_metered(
-    machine: Machine, claim: Claim, probe: Probe, connection: Connection
+    machine: Machine, session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
     begin = machine.stat()["now_ns"]
-    claim.page.set_lease_end(0, begin)
+    session.page.set_lease_end(0, begin)
     probe.do("work", 1000, 50, 10)
-    claim.page.set_lease_end(0, begin + SECOND_NS)
+    session.page.set_lease_end(0, begin + SECOND_NS)
     assert eventually(lambda: probe.do("work", 1000, 20, 10)["now_ns"] - begin > 1.5 * SECOND_NS)
     busy_ns = machine.gpu()["busy_ns"]
     probe.do("launch", "kernel", 1000, 900)
     assert machine.gpu()["busy_ns"] - busy_ns < 600 * MILLISECOND_NS
     # Nor does it give the GPU back for a pause of a few milliseconds.
-    connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
+    connection.send(MessageType.WATCH, 0, session.page.epoch(0))
     probe.do("sync")
     idle = connection.expect(MessageType.IDLE)
     assert machine.stat()["now_ns"] - idle.time_ns > 45 * MILLISECOND_NS
-    claim.drain(connection)
+    session.drain(connection)

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.claim import MIB, Claim, Machine, Probe
+from fakes.session import MIB, FakeSession, Machine, Probe
 from kubeshare import native
 
 pytestmark = pytest.mark.native
@@ -18,18 +18,18 @@ SUCCESS, INVALID_ARGUMENT, NOT_FOUND, INSUFFICIENT_SIZE = 0, 2, 6, 7
 
 
 @pytest.fixture
-def asking(machine: Machine, claim: Claim) -> Iterator[Probe]:
+def asking(machine: Machine, session: FakeSession) -> Iterator[Probe]:
     """A program that asks an NVML whose GPU strangers use too."""
     libraries = f"{native.path('tests/stub')}:{native.path('fakegpu')}"
     environment = {"LD_LIBRARY_PATH": libraries, "STUB_UUID": machine.grant().uuid}
-    with machine.run([sys.executable, str(ASKING)], claim.environment | environment) as started:
+    with machine.run([sys.executable, str(ASKING)], session.environment | environment) as started:
         yield started
 
 
 def test_the_processes_that_compute_are_the_claims_with_what_they_are_charged(
-    machine: Machine, claim: Claim, asking: Probe
+    machine: Machine, session: FakeSession, asking: Probe
 ) -> None:
-    with machine.start(claim.environment) as other:
+    with machine.start(session.environment) as other:
         other.do("init")
         other.do("retain", 0)
         other.do("alloc", 300 * MIB)

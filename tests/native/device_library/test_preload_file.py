@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.claim import Claim, Machine, Probe
+from fakes.session import FakeSession, Machine, Probe
 from kubeshare import native
 
 # Namespaces, which not every machine lets every user make.
@@ -45,16 +45,16 @@ def test_a_program_without_any_environment_is_held(machine: Machine, folder: Pat
 
 
 def test_a_claim_is_named_by_the_environment_only_where_none_is_mounted(
-    machine: Machine, folder: Path, claim: Claim
+    machine: Machine, folder: Path, session: FakeSession
 ) -> None:
-    with start(machine, folder, claim.environment) as probe:
+    with start(machine, folder, session.environment) as probe:
         probe.do("init")
 
 
 def test_a_mounted_claim_cannot_be_exchanged_for_another_one(
-    machine: Machine, folder: Path, claim: Claim
+    machine: Machine, folder: Path, session: FakeSession
 ) -> None:
     empty = folder / "of-nobody"
     empty.mkdir()
-    with start(machine, folder, claim.environment, mounted=empty) as probe:
+    with start(machine, folder, session.environment, mounted=empty) as probe:
         probe.do("init", expect=NOT_PERMITTED)

@@ -5,7 +5,7 @@ import sys
 
 import pytest
 
-from fakes.claim import MIB, Claim, Machine, Probe, eventually
+from fakes.session import MIB, FakeSession, Machine, Probe, eventually
 from kubeshare.tokens.wire.protocol import MessageType
 
 pytestmark = pytest.mark.native
@@ -14,37 +14,39 @@ NOT_INITIALIZED = 3
 
 
 def test_a_forked_child_leaves_connection_and_account_to_its_parent(
-    claim: Claim, probe: Probe
+    session: FakeSession, probe: Probe
 ) -> None:
     probe.do("init")
     probe.do("retain", 0)
-    connection = claim.accept()
-    claim.open()
+    connection = session.accept()
+    session.open()
     probe.do("alloc", 2 * MIB)
     probe.do("fork", "alloc", MIB, expect=None)
-    assert claim.charged() == 2 * MIB
+    assert session.charged() == 2 * MIB
     assert connection.is_quiet()
     probe.do("launch", "kernel", 1000, 1)
-    claim.drain(connection)
+    session.drain(connection)
     probe.do("alloc", 1022 * MIB)
-    assert claim.charged() == 1024 * MIB
+    assert session.charged() == 1024 * MIB
 
 
 def test_a_child_forked_before_the_gpu_was_used_is_a_process_of_its_own(
-    claim: Claim, probe: Probe
+    session: FakeSession, probe: Probe
 ) -> None:
     probe.do("fork", "init")
-    assert claim.nobody_connects()
+    assert session.nobody_connects()
     probe.do("init")
     probe.do("retain", 0)
-    assert claim.accept().hello.pid == probe.process.pid
+    assert session.accept().hello.pid == probe.process.pid
 
 
 @pytest.mark.slow
-def test_the_child_of_a_gpu_program_cannot_use_its_parents_gpu(claim: Claim, probe: Probe) -> None:
+def test_the_child_of_a_gpu_program_cannot_use_its_parents_gpu(
+    session: FakeSession, probe: Probe
+) -> None:
     probe.do("init")
     probe.do("retain", 0)
-    claim.accept()
+    session.accept()
     answer = probe.do("fork", "launch", "kernel", 1000, 1, expect=None)
     assert answer["result"] == NOT_INITIALIZED
 
@@ -72,32 +74,32 @@ def test_programs_that_use_no_gpu_behave_as_before(machine: Machine) -> None:
     assert (done.returncode, done.stderr) == (0, b"")
 
 
-def test_the_end_of_a_process_frees_its_slot(machine: Machine, claim: Claim) -> None:
+def test_the_end_of_a_process_frees_its_slot(machine: Machine, session: FakeSession) -> None:
     for _ in range(3):
-        with machine.start(claim.environment) as probe:
+        with machine.start(session.environment) as probe:
             probe.do("init")
             probe.do("retain", 0)
-            connection = claim.accept()
+            connection = session.accept()
             probe.do("alloc", 1024 * MIB)
             assert probe.finish() == 0
             assert connection.is_closed()
-            assert eventually(lambda: claim.charged() == 0)
+            assert eventually(lambda: session.charged() == 0)
 
 
 @pytest.mark.slow
 def test_a_process_with_many_threads_is_drained(
-    machine: Machine, claim: Claim, probe: Probe
+    machine: Machine, session: FakeSession, probe: Probe
 ) -> None:
     probe.do("init")
     probe.do("retain", 0)
-    connection = claim.accept()
-    claim.open()
+    connection = session.accept()
+    session.open()
     probe.send("hammer", 40, 4096, 1000)
     assert eventually(lambda: machine.gpu()["busy_ns"] > 0)
     for _ in range(10):
-        claim.drain(connection)
+        session.drain(connection)
         busy_ns = machine.gpu()["busy_ns"]
         connection.expect(MessageType.WANT)
         assert machine.gpu()["busy_ns"] == busy_ns
-        claim.open()
+        session.open()
     assert probe.answer()["result"] == 0

@@ -10,7 +10,7 @@ import pytest
 from driver_api import rows
 from driver_api.rows import GENERATED
 
-from fakes.claim import MIB, Claim, Machine, Probe, eventually
+from fakes.session import MIB, FakeSession, Machine, Probe, eventually
 from kubeshare import native
 from kubeshare.tokens.wire.protocol import MessageType
 
@@ -53,8 +53,8 @@ def preload(machine: Machine, variant: str) -> str:
     return f"{runtime} {machine.library}"
 
 
-def start(machine: Machine, claim: Claim, variant: str) -> Probe:
-    return machine.start(claim.environment, preload=preload(machine, variant))
+def start(machine: Machine, session: FakeSession, variant: str) -> Probe:
+    return machine.start(session.environment, preload=preload(machine, variant))
 
 
 def assert_ended_well(probe: Probe) -> None:
@@ -64,53 +64,57 @@ def assert_ended_well(probe: Probe) -> None:
 
 
 def test_threads_that_launch_and_allocate_while_turns_come_and_go(
-    machine: Machine, claim: Claim, variant: str
+    machine: Machine, session: FakeSession, variant: str
 ) -> None:
     assert native.folder() / variant in machine.library.parents
-    with start(machine, claim, variant) as probe:
+    with start(machine, session, variant) as probe:
         probe.do("init")
         probe.do("retain", 0)
-        connection = claim.accept()
-        claim.open()
+        connection = session.accept()
+        session.open()
         probe.send("hammer", 8, 300 * MIB, 1000)
         for _ in range(10):
-            claim.drain(connection)
+            session.drain(connection)
             connection.expect(MessageType.WANT)
-            claim.open()
-            connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
+            session.open()
+            connection.send(MessageType.WATCH, 0, session.page.epoch(0))
         assert probe.answer()["result"] == 0
         assert_ended_well(probe)
 
 
-def test_a_daemon_that_goes_and_comes_back(machine: Machine, claim: Claim, variant: str) -> None:
-    with start(machine, claim, variant) as probe:
+def test_a_daemon_that_goes_and_comes_back(
+    machine: Machine, session: FakeSession, variant: str
+) -> None:
+    with start(machine, session, variant) as probe:
         probe.do("init")
         probe.do("retain", 0)
-        claim.accept()
-        claim.open()
+        session.accept()
+        session.open()
         probe.do("work", 1000, 20, 4)
-        claim.stop()
+        session.stop()
         probe.do("work", 1000, 60, 4)
-        claim.close()
-        claim.listen()
-        claim.accept()
-        claim.open()
+        session.close()
+        session.listen()
+        session.accept()
+        session.open()
         probe.do("work", 1000, 20, 4)
         assert_ended_well(probe)
 
 
-def test_contexts_that_come_and_go_and_a_fork(machine: Machine, claim: Claim, variant: str) -> None:
-    with start(machine, claim, variant) as probe:
+def test_contexts_that_come_and_go_and_a_fork(
+    machine: Machine, session: FakeSession, variant: str
+) -> None:
+    with start(machine, session, variant) as probe:
         probe.do("init")
         probe.do("retain", 0)
-        connection = claim.accept()
-        claim.open()
+        connection = session.accept()
+        session.open()
         for _ in range(3):
             probe.do("create", 0)
             probe.do("alloc", MIB)
             probe.do("launch", "kernel", 1000, 3)
-            claim.drain(connection)
-            claim.open()
+            session.drain(connection)
+            session.open()
             probe.do("destroy")
         probe.do("nvml")
         probe.do("fork", "alloc", MIB, expect=None)
@@ -119,60 +123,64 @@ def test_contexts_that_come_and_go_and_a_fork(machine: Machine, claim: Claim, va
 
 
 def test_contexts_that_end_while_their_work_is_drained(
-    machine: Machine, claim: Claim, variant: str
+    machine: Machine, session: FakeSession, variant: str
 ) -> None:
-    with machine.run(["work"], claim.environment, preload=preload(machine, variant)) as work:
+    with machine.run(["work"], session.environment, preload=preload(machine, variant)) as work:
         work.do("init")
-        connection = claim.accept()
-        claim.open()
+        connection = session.accept()
+        session.open()
         work.send("contexts", 60, 2000)
         for _ in range(20):
-            claim.drain(connection)
-            claim.open()
-            connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
+            session.drain(connection)
+            session.open()
+            connection.send(MessageType.WATCH, 0, session.page.epoch(0))
         assert work.answer()["result"] == 0
         assert_ended_well(work)
 
 
-def test_captures_while_turns_come_and_go(machine: Machine, claim: Claim, variant: str) -> None:
-    with machine.run(["work"], claim.environment, preload=preload(machine, variant)) as work:
+def test_captures_while_turns_come_and_go(
+    machine: Machine, session: FakeSession, variant: str
+) -> None:
+    with machine.run(["work"], session.environment, preload=preload(machine, variant)) as work:
         work.do("init")
-        connection = claim.accept()
+        connection = session.accept()
         for _ in range(5):
-            claim.open()
-            connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
+            session.open()
+            connection.send(MessageType.WATCH, 0, session.page.epoch(0))
             work.do("launch", 1, 1000, 3)
             work.send("begin", 0, 0)
-            claim.drain(connection)
+            session.drain(connection)
             work.answer()
             work.do("launch", 0, 100, 20)
-            claim.open()
+            session.open()
             work.do("thread", 1, 100, 20)
             work.do("end", 0)
             work.do("graph", 0)
-            claim.drain(connection)
+            session.drain(connection)
         assert_ended_well(work)
 
 
-def test_every_way_to_hold_memory(machine: Machine, claim: Claim, variant: str) -> None:
-    with start(machine, claim, variant) as probe:
+def test_every_way_to_hold_memory(machine: Machine, session: FakeSession, variant: str) -> None:
+    with start(machine, session, variant) as probe:
         probe.do("init")
         probe.do("retain", 0)
-        claim.accept()
-        claim.open()
+        session.accept()
+        session.open()
         for form in FORMS:
             index = probe.do("hold", form, 8 * MIB)["index"]
             probe.do("hold", form, 2048 * MIB, expect=OUT_OF_MEMORY)
             probe.do("drop", index)
-        assert claim.charged() == 0
+        assert session.charged() == 0
         assert_ended_well(probe)
 
 
-def test_a_storm_of_allocations_at_the_limit(machine: Machine, claim: Claim, variant: str) -> None:
+def test_a_storm_of_allocations_at_the_limit(
+    machine: Machine, session: FakeSession, variant: str
+) -> None:
     probes = [
         machine.run(
             ["memory-storm", "8", str(seed)],
-            claim.environment,
+            session.environment,
             preload=preload(machine, variant),
         )
         for seed in range(3)
@@ -185,7 +193,7 @@ def test_a_storm_of_allocations_at_the_limit(machine: Machine, claim: Claim, var
         with probe:
             assert_ended_well(probe)
     assert 512 * MIB < most <= 1024 * MIB
-    assert claim.charged() == 0
+    assert session.charged() == 0
 
 
 def test_the_table_of_allocations(variant: str) -> None:
@@ -205,15 +213,15 @@ def test_a_thread_that_breaks_the_order_of_locks_is_stopped(variant: str, order:
 # Python itself leaks, and has races of its own.
 @pytest.mark.parametrize("variant", ["asan"], indirect=True)
 def test_all_functions_that_submit_and_all_lists_of_processes(
-    machine: Machine, claim: Claim, variant: str
+    machine: Machine, session: FakeSession, variant: str
 ) -> None:
     here = Path(__file__).parent
     names = sorted(row.symbol for row in rows.read() if row.body == GENERATED)
-    environment = claim.environment | {
+    environment = session.environment | {
         "ASAN_OPTIONS": "detect_leaks=0",
         "STUB_UUID": machine.grant().uuid,
     }
-    claim.open()
+    session.open()
     calling = [sys.executable, str(here / "clients" / "all_at_once.py"), *names]
     with machine.run(calling, environment, preload=preload(machine, variant)) as probe:
         assert eventually(lambda: probe.do("returned", expect=None)["returned"] == names)

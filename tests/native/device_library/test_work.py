@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fakes.claim import Claim, Connection, Machine, Probe, eventually
+from fakes.session import Connection, FakeSession, Machine, Probe, eventually
 from kubeshare.tokens.files import counters
 from kubeshare.tokens.wire.protocol import GateState, MessageType
 
@@ -19,22 +19,22 @@ MILLISECOND_NS = 1_000_000
 
 
 @pytest.fixture
-def work(machine: Machine, claim: Claim) -> Iterator[Probe]:
+def work(machine: Machine, session: FakeSession) -> Iterator[Probe]:
     """A program with a context and two streams."""
-    with machine.run(["work"], claim.environment) as started:
+    with machine.run(["work"], session.environment) as started:
         started.do("init")
         yield started
 
 
 @pytest.fixture
-def connection(claim: Claim, work: Probe) -> Connection:
+def connection(session: FakeSession, work: Probe) -> Connection:
     """Of that program; the gate is closed. Its launches are metered for a second from now."""
-    return claim.accept()
+    return session.accept()
 
 
 @MODES
 def test_what_is_captured_neither_waits_nor_counts_and_its_graph_does(
-    machine: Machine, claim: Claim, work: Probe, connection: Connection, mode: int
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection, mode: int
 ) -> None:
     work.do("begin", 0, mode)
     work.do("launch", 0, 1000, 5)
@@ -44,47 +44,47 @@ def test_what_is_captured_neither_waits_nor_counts_and_its_graph_does(
     work.send("graph", 0)
     connection.expect(MessageType.WANT)
     assert work.is_silent()
-    claim.open()
+    session.open()
     assert work.answer()["result"] == 0
-    claim.drain(connection)
+    session.drain(connection)
     assert machine.gpu()["busy_ns"] == 5 * MILLISECOND_NS
-    assert counters.read(claim.counters)[0].launches == 1
+    assert counters.read(session.counters)[0].launches == 1
 
 
 @MODES
 def test_a_turn_that_ends_during_a_capture_leaves_it_valid(
-    machine: Machine, claim: Claim, work: Probe, connection: Connection, mode: int
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection, mode: int
 ) -> None:
-    claim.open()
+    session.open()
     work.do("launch", 0, 20_000, 5)
     work.do("begin", 0, mode)
     work.do("launch", 0, 1000, 100)
-    claim.drain(connection)
+    session.drain(connection)
     assert machine.gpu()["busy_ns"] == 100 * MILLISECOND_NS
     work.do("launch", 0, 1000, 100)
     work.do("end", 0)
 
 
 def test_the_end_of_work_launched_before_a_capture_is_told_during_it(
-    claim: Claim, work: Probe, connection: Connection
+    session: FakeSession, work: Probe, connection: Connection
 ) -> None:
-    claim.open()
+    session.open()
     before = time.monotonic_ns()
     after = work.do("launch", 0, 100_000, 1)["now_ns"]
     work.do("begin", 0, GLOBAL)
-    start = claim.drain(connection).time_ns - 100 * MILLISECOND_NS
+    start = session.drain(connection).time_ns - 100 * MILLISECOND_NS
     assert before < start < after + MILLISECOND_NS
     work.do("end", 0)
 
 
 def test_a_drain_waits_for_the_end_of_a_capture_where_others_launched_during_it(
-    claim: Claim, work: Probe, connection: Connection
+    session: FakeSession, work: Probe, connection: Connection
 ) -> None:
-    claim.open()
+    session.open()
     work.do("begin", 0, GLOBAL)
     work.do("thread", 1, 1000, 3)
-    claim.page.set_gate(0, GateState.CLOSING)
-    connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
+    session.page.set_gate(0, GateState.CLOSING)
+    connection.send(MessageType.CLOSING, 0, session.page.epoch(0))
     work.do("launch", 0, 1000, 3)
     assert connection.is_quiet()
     work.do("end", 0)
@@ -93,9 +93,9 @@ def test_a_drain_waits_for_the_end_of_a_capture_where_others_launched_during_it(
 
 @MODES
 def test_metered_launches_of_another_thread_leave_a_capture_valid(
-    machine: Machine, claim: Claim, work: Probe, connection: Connection, mode: int
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection, mode: int
 ) -> None:
-    claim.open()
+    session.open()
     work.do("launch", 1, 100, 100)
     work.do("begin", 0, mode)
     work.do("thread", 1, 100, 900)
@@ -107,10 +107,12 @@ def test_metered_launches_of_another_thread_leave_a_capture_valid(
     assert connection.is_quiet()
 
 
-def test_a_watch_leaves_a_capture_valid(claim: Claim, work: Probe, connection: Connection) -> None:
-    claim.open()
+def test_a_watch_leaves_a_capture_valid(
+    session: FakeSession, work: Probe, connection: Connection
+) -> None:
+    session.open()
     work.do("launch", 1, 1000, 3)
-    connection.send(MessageType.WATCH, 0, claim.page.epoch(0))
+    connection.send(MessageType.WATCH, 0, session.page.epoch(0))
     work.do("begin", 0, GLOBAL)
     connection.expect(MessageType.IDLE)
     work.do("launch", 0, 1000, 3)
@@ -118,7 +120,7 @@ def test_a_watch_leaves_a_capture_valid(claim: Claim, work: Probe, connection: C
 
 
 def test_a_capture_that_the_program_itself_breaks_stays_broken_and_gates_are_back(
-    claim: Claim, work: Probe, connection: Connection
+    session: FakeSession, work: Probe, connection: Connection
 ) -> None:
     work.do("begin", 0, GLOBAL)
     work.do("sync", expect=None)
@@ -126,43 +128,43 @@ def test_a_capture_that_the_program_itself_breaks_stays_broken_and_gates_are_bac
     work.send("launch", 0, 1000, 1)
     connection.expect(MessageType.WANT)
     assert work.is_silent()
-    claim.open()
+    session.open()
     assert work.answer()["result"] == 0
 
 
 def test_a_stream_that_is_destroyed_ends_its_capture(
-    claim: Claim, work: Probe, connection: Connection
+    session: FakeSession, work: Probe, connection: Connection
 ) -> None:
     work.do("begin", 0, RELAXED)
     work.do("destroy", 0)
     work.send("launch", 1, 1000, 1)
     connection.expect(MessageType.WANT)
     assert work.is_silent()
-    claim.open()
+    session.open()
     assert work.answer()["result"] == 0
 
 
 def test_a_context_in_error_is_drained_all_the_same(
-    claim: Claim, work: Probe, connection: Connection
+    session: FakeSession, work: Probe, connection: Connection
 ) -> None:
-    claim.open()
+    session.open()
     work.do("launch", 1, 1000, 3)
     work.do("fault", 0)
     work.do("sync", expect=ILLEGAL_ADDRESS)
-    claim.drain(connection)
-    claim.open()
+    session.drain(connection)
+    session.open()
     work.do("launch", 1, 1000, 1, expect=ILLEGAL_ADDRESS)
-    claim.drain(connection)
+    session.drain(connection)
 
 
 def test_a_context_that_is_destroyed_while_its_work_goes_on_holds_nobody_up(
-    machine: Machine, claim: Claim, work: Probe, connection: Connection
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection
 ) -> None:
-    claim.open()
+    session.open()
     work.send("contexts", 1, 500_000)
     assert eventually(lambda: machine.gpu()["busy_ns"] > 0)
-    claim.page.set_gate(0, GateState.CLOSING)
-    connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
+    session.page.set_gate(0, GateState.CLOSING)
+    connection.send(MessageType.CLOSING, 0, session.page.epoch(0))
     assert connection.receive().type is MessageType.BUSY
     assert work.is_silent()
     connection.expect(MessageType.DRAINED)
@@ -170,30 +172,30 @@ def test_a_context_that_is_destroyed_while_its_work_goes_on_holds_nobody_up(
 
 
 def test_what_is_queued_may_wait_for_a_launch_that_has_no_credit(
-    machine: Machine, claim: Claim, work: Probe, connection: Connection
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection
 ) -> None:
-    claim.open()
+    session.open()
     work.do("launch", 0, 1000, 1)
     work.do("wait", 0, 7)
     work.do("launch", 0, 1000, 1)
     work.do("pass", 1, 7)
     work.do("sync")
     assert machine.gpu()["busy_ns"] == 3 * MILLISECOND_NS
-    claim.drain(connection)
+    session.drain(connection)
 
 
 def test_work_that_waits_for_a_gated_launch_goes_on_when_the_gate_opens_again(
-    machine: Machine, claim: Claim, work: Probe, connection: Connection
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection
 ) -> None:
-    claim.open()
+    session.open()
     work.do("wait", 0, 7)
     work.do("launch", 0, 1000, 1)
-    claim.page.set_gate(0, GateState.CLOSING)
-    connection.send(MessageType.CLOSING, 0, claim.page.epoch(0))
+    session.page.set_gate(0, GateState.CLOSING)
+    connection.send(MessageType.CLOSING, 0, session.page.epoch(0))
     work.send("pass", 1, 7)
     connection.expect(MessageType.WANT)
     assert connection.is_quiet()
-    claim.open()
+    session.open()
     assert work.answer()["result"] == 0
-    claim.drain(connection)
+    session.drain(connection)
     assert eventually(lambda: machine.gpu()["busy_ns"] == 2 * MILLISECOND_NS)

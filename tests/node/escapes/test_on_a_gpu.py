@@ -17,7 +17,7 @@ from typing import Self
 
 import pytest
 
-from fakes.claim import MIB, Machine, Probe
+from fakes.session import MIB, Machine, Probe
 from kubeshare import native
 from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedPod
 from kubeshare.tokens.files.run_folder import Paths

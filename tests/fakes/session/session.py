@@ -1,4 +1,4 @@
-"""One claim's page and socket, with the test as the daemon.
+"""One session's page and socket, with the test as the daemon.
 
 Nothing happens by itself: the test accepts connections, reads the library's messages, and
 changes gates. Every wait has a deadline, none sleeps.
@@ -63,7 +63,7 @@ class Connection:
             return True
 
 
-class Claim:
+class FakeSession:
     """A folder with page and socket, and the file of counters.
 
     Args:
@@ -92,7 +92,7 @@ class Claim:
 
     @property
     def environment(self) -> dict[str, str]:
-        """Where a program without a container finds this claim."""
+        """Where a program without a container finds this session."""
         return {"KUBESHARE_CLAIM": str(self.folder), "KUBESHARE_COUNTERS": str(self.counters)}
 
     def listen(self) -> None:

@@ -10,7 +10,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self, cast
 
-from fakes.claim.claim import DEADLINE_S, MIB
+from fakes.session.session import DEADLINE_S, MIB
 from kubeshare import native
 from kubeshare.tokens.files.grants import GrantedShare
 
