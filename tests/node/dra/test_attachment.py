@@ -1,8 +1,11 @@
 """Which grants a claim has, and which containers use them."""
 
+from collections import Counter
 from collections.abc import Mapping
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from kubeshare.core.demand import Share
 from kubeshare.dialects.pod import listed_shares
@@ -100,3 +103,27 @@ def test_the_shares_of_a_pod_are_those_of_its_annotations() -> None:
 
 def test_a_grant_says_its_claim() -> None:
     assert [claim_of(name) for name in ("0c-1a", "0c-1a.left")] == ["0c-1a", "0c-1a"]
+
+
+@given(st.lists(st.sets(st.sampled_from("abcd")), min_size=1, max_size=6), st.data())
+@settings(max_examples=60, deadline=None)
+def test_each_holder_is_in_one_grant_and_each_container_in_that_of_all_its_shares(
+    users: list[set[str]], data: st.DataObject
+) -> None:
+    wanted = tuple(
+        Share(name=f"s{n}", count=data.draw(st.integers(1, 2)), containers=tuple(sorted(names)))
+        for n, names in enumerate(users)
+    )
+    gpus = iter(f"GPU-00000000-0000-4000-8000-{n:012x}" for n in range(12))
+    held = {share.name: tuple(next(gpus) for _ in range(share.count)) for share in wanted}
+    everybody = {name for names in users for name in names} or {"a"}
+    found = attach(held, wanted, {f"request-{name}": name for name in everybody})
+    placed = Counter(
+        (share.share, share.uuid) for shares in found.grants.values() for share in shares
+    )
+    assert placed == Counter((name, uuid) for name, uuids in held.items() for uuid in uuids)
+    for container in everybody:
+        used = found.uses[f"request-{container}"]
+        own = [share.name for share in wanted if container in (share.containers or everybody)]
+        assert sorted(used.gpus) == sorted(uuid for name in own for uuid in held[name])
+        assert set(used.gpus) <= {share.uuid for share in found.grants[used.grant]}

@@ -1,5 +1,6 @@
 """A pod whose containers use different shares: all of its grants, or none."""
 
+import asyncio
 import json
 from typing import Any
 
@@ -135,13 +136,17 @@ def test_a_container_that_uses_no_share_is_refused_by_its_name(
     assert nothing_is_left(paths)
 
 
-def test_a_pod_that_the_watch_does_not_know_yet_is_read(
-    apart: Cluster, server: FakeApiServer, agent: Running
+@pytest.mark.parametrize("known", [True, False])
+def test_a_pod_that_the_watch_does_not_show_yet_is_read(
+    apart: Cluster, server: FakeApiServer, agent: Running, *, known: bool
 ) -> None:
     apart.add_pod("a", annotations=ANNOTATIONS)
+    if not known:
+        server.remove(PODS, "a", "default")
 
     async def main() -> list[PreparedDevice]:
         async with agent() as running:
+            await asyncio.sleep(1)
             server.freeze_watches()
             apart.add_pod("a", claimed=True, annotations=ANNOTATIONS)
             return await running.prepare(CLAIM)
@@ -156,6 +161,14 @@ def test_a_claim_that_the_pods_status_does_not_name_attaches_no_shares(
     assert "does not say which container made the request" in refusal(agent, by_hand)
     apart.server.remove(PODS, "a", "default")
     assert "not found" in refusal(agent)
+    assert nothing_is_left(paths)
+
+
+def test_a_namesake_says_nothing_of_the_containers_of_a_pod(
+    apart: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    apart.server.change(PODS, "a", "default", lambda pod: pod["metadata"].update(uid="new-uid"))
+    assert "does not say which container made the request" in refusal(agent)
     assert nothing_is_left(paths)
 
 
