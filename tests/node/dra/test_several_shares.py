@@ -167,7 +167,10 @@ def test_a_claim_that_the_pods_status_does_not_name_attaches_no_shares(
 def test_a_namesake_says_nothing_of_the_containers_of_a_pod(
     apart: Cluster, agent: Running, paths: NodePaths
 ) -> None:
-    apart.server.change(PODS, "a", "default", lambda pod: pod["metadata"].update(uid="new-uid"))
+    pod = apart.server.stored(PODS, "a", "default")
+    assert pod is not None
+    apart.server.remove(PODS, "a", "default")
+    apart.server.seed(PODS, pod | {"metadata": pod["metadata"] | {"uid": "new-uid"}})
     assert "does not say which container made the request" in refusal(agent)
     assert nothing_is_left(paths)
 
