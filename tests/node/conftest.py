@@ -69,11 +69,23 @@ def gpus() -> FixedGpus:
 
 
 @pytest.fixture
-def agent(server: FakeApiServer, cluster: Cluster, paths: NodePaths, gpus: FixedGpus) -> Running:
+def agent(
+    server: FakeApiServer,
+    cluster: Cluster,
+    paths: NodePaths,
+    gpus: FixedGpus,
+    monkeypatch: pytest.MonkeyPatch,
+) -> Running:
     """An agent that knows its node and cluster, without sockets and controllers.
 
-    Each call is another start of it, with what the last one left on disk.
+    Each call is another start of it, with what the last one left on disk. Its kubelet says that
+    no device plugin offers a GPU, and that no pod uses one.
     """
+
+    async def nobody(*_: object) -> set[str]:
+        return set()
+
+    monkeypatch.setattr("kubeshare.node.agent.gpus_of_others", nobody)
 
     @asynccontextmanager
     async def run() -> AsyncIterator[Agent]:
