@@ -3,7 +3,14 @@
 import sys
 
 from bench.node import allocation, alone, process_start, startup
-from bench.placement import binpack, in_cluster, locality, node_scores, topology
+from bench.placement import (
+    binpack,
+    in_cluster,
+    locality,
+    node_scores,
+    several_shares,
+    topology,
+)
 from bench.report import print_machine, summarize
 from bench.tokens import figure_6, forced_drain, handover, shares
 
@@ -18,6 +25,7 @@ def main() -> int:
             *binpack.run(),
             *topology.run(),
             *node_scores.run(),
+            *several_shares.run(),
             *in_cluster.run(),
             *alone.run(),
             *allocation.run(),

@@ -9,7 +9,7 @@ from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.totals import Totals
-from kubeshare.core.policies.locality.several_gpus import Pick
+from kubeshare.core.policies.rules import Choice
 from kubeshare.core.quota.model import Quota
 from kubeshare.core.token import Close, Extend, Open, Shut, Watch
 from kubeshare.core.token.member import MemberView
@@ -17,7 +17,20 @@ from kubeshare.core.token.share import ShareSpec
 from kubeshare.core.units import MICROS
 
 VALUES = (
-    *(Change, Decision, Demand, Device, FreeGpu, Holder, Memory, Node, Pick, Quota, Share, Totals),
+    *(
+        Change,
+        Choice,
+        Decision,
+        Demand,
+        Device,
+        FreeGpu,
+        Holder,
+        Memory,
+        Node,
+        Quota,
+        Share,
+        Totals,
+    ),
     *(ShareSpec, Close, Extend, MemberView, Open, Shut, Watch),
 )
 

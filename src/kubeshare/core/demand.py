@@ -154,6 +154,20 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
             sizes[group[share.name]] += share.count
         return max(sizes.values())
 
+    def kind(self) -> "Demand":
+        """The demand without what only identifies it: equal kinds fit on the same GPUs."""
+        return msgspec.structs.replace(
+            self,
+            uid="",
+            name="",
+            namespace="",
+            limit_micros=MICROS,
+            limit_alone_micros=None,
+            nodes=None,
+            attempt=0,
+            group="",
+        )
+
     def qualified(self) -> "Demand":
         """The demand with its labels as ``namespace/label``, which differ between namespaces."""
         if self.labels_qualified:

@@ -3,9 +3,10 @@
 import pytest
 
 from core.builders import a_demand, a_device
-from kubeshare.core.demand import Demand
+from kubeshare.core.demand import NOTHING, Demand
 from kubeshare.core.diagnosis import feasibility
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.index.gpu_kinds import GpuKinds
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.units import MI
 
@@ -73,13 +74,13 @@ def test_the_most_a_node_may_have(
     node: Node, devices: list[Device], demand: Demand, most: int
 ) -> None:
     ledger = Ledger([node], devices)
-    assert feasibility.most_on_a_node(devices, ledger, demand) == most
+    assert ledger.index(GpuKinds).most_on_a_node(demand.model, demand.memory) == most
 
 
 def test_the_best_node_counts() -> None:
     devices = gpus("V100") + gpus("V100", "V100", node="n2")
     ledger = Ledger([Node("n1"), Node("n2")], devices)
-    assert feasibility.most_on_a_node(devices, ledger, a_demand("p")) == 2
+    assert ledger.index(GpuKinds).most_on_a_node("", NOTHING) == 2
     assert feasibility.infeasible(ledger, a_demand("p", count=2)) is None
     assert feasibility.infeasible(ledger, a_demand("p", count=3)) == (
         "count",

@@ -9,6 +9,7 @@ import pytest
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder
 from kubeshare.core.ledger.device import FreeGpu, Node
 from kubeshare.core.ledger.holder import MAX_HOLDERS
+from kubeshare.core.ledger.index.gpu_kinds import GpuKinds
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.core.policies.binpack.index import BinpackIndex
@@ -142,7 +143,7 @@ def test_what_has_changed_is_answered_as_if_it_had_always_been_so(
 @pytest.mark.parametrize("name", ["locality", "binpack", "topology"])
 def test_an_index_that_nobody_has_asked_follows_too(name: str) -> None:
     ledger = Ledger([Node("n1")])
-    for kind in (LocalityIndex, BinpackIndex, TopologyIndex):
+    for kind in (LocalityIndex, BinpackIndex, TopologyIndex, GpuKinds):
         ledger.index(kind)
     ledger.add_device(a_device("A"))
     assert policy(name)(ledger, a_demand("p")).devices == ("A",)
@@ -156,9 +157,23 @@ def test_of_many_kinds_of_demands_only_some_are_remembered() -> None:
         for number in range(70):
             demand = a_demand("p", "0.5", model=f"m{number}")
             assert decide(ledger, demand).devices == (("A",) if number == 1 else ())
-            kept = (index._idle, index._infeasible)
-            assert all(len(each) <= 64 for each in kept)
-    assert all(len(each) == 64 for each in kept)
+            assert len(index._idle) <= 64
+    assert len(index._idle) == 64
+
+
+def test_of_many_sizes_of_gpus_only_some_are_counted_once() -> None:
+    ledger = Ledger([Node("n1")], [a_device("A", model="V100"), a_device("B", model="V100")])
+    index = ledger.index(GpuKinds)
+    for size in (*range(1, 70), 1):
+        demand = a_demand("p", "1", memory=size, count=3)
+        assert policy("locality")(ledger, demand).field == "count"
+        assert 0 < len(index._most) <= 64
+    ledger.add_device(a_device("C", model="V100"))
+    assert policy("locality")(ledger, a_demand("p", "1", memory=1, count=3)).outcome == "bound"
+    ledger.mark("C", fenced=True)
+    assert policy("locality")(ledger, a_demand("p", "1", memory=1, count=3)).outcome == "pending"
+    ledger.remove_device("C")
+    assert policy("locality")(ledger, a_demand("p", "1", memory=1, count=3)).field == "count"
 
 
 @pytest.mark.parametrize("name", ["locality", "binpack", "topology"])

@@ -8,6 +8,7 @@ from core.builders import a_demand, a_device, a_holder, a_node
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import FreeGpu
+from kubeshare.core.ledger.index.gpu_kinds import GpuKinds
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.locality.index import LocalityIndex
 from kubeshare.core.policies.locality.policy import decide
@@ -21,8 +22,8 @@ def contents(index: LocalityIndex) -> object:
         kind: {group: bool(tree) for group, tree in trees.items()}
         for kind, trees in index._trees._trees.items()
     }
-    homes = {kind: nodes for kind, nodes in index.free_gpu_nodes._sorted.items() if nodes}
-    return dict(index.kinds), dict(index._on_node), groups, homes
+    homes = {kind: nodes for kind, nodes in index._free_gpu_nodes._sorted.items() if nodes}
+    return dict(index._on_node), groups, homes
 
 
 def test_it_holds_what_one_that_is_made_anew_holds() -> None:
@@ -39,9 +40,9 @@ def test_it_holds_what_one_that_is_made_anew_holds() -> None:
 
 def test_a_kind_of_gpu_that_nobody_has_any_more_leaves_nothing_behind() -> None:
     ledger = Ledger([a_node()], [a_device("A", model="V100"), a_device("B", model="A100")])
-    index = ledger.index(LocalityIndex)
+    index, kinds = ledger.index(LocalityIndex), ledger.index(GpuKinds)
     ledger.remove_device("B")
-    assert [kind.model for kind in index.kinds] == ["V100"]
+    assert [kind.model for kind in kinds.kinds] == ["V100"]
     assert [model for model, _ in index._trees._trees] == ["V100"]
 
 

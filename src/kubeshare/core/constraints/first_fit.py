@@ -1,4 +1,4 @@
-"""Finds the first device of each node that a demand may use.
+"""Finds the first device of each node that a demand may use, or the first ones.
 
 A policy that scores thousands of nodes keeps the devices of each one sorted. The rules are those
 of :mod:`kubeshare.core.constraints.checks`, in one loop that calls nothing for a device.
@@ -14,7 +14,8 @@ from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.ledger import Ledger
 
 Key: TypeAlias = tuple[Any, ...]
-"""What a policy sorts devices by; no two devices of a node have the same."""
+"""What a policy sorts devices by: a number that is the same for all of one list, an amount, and
+more, so that no two devices have the same."""
 
 _Facts: TypeAlias = tuple[int, int, int, str, str | None, frozenset[str], frozenset[str]]
 """Memory; compute and memory left; model; exclusion, None if idle; anti-affinities, affinities."""
@@ -25,28 +26,33 @@ class SortedDevices(NamedTuple):
 
     Attributes:
         keys: ascending.
-        amounts: the first number of each key that is not the same for all.
+        amounts: the second part of each key, by which they are ordered first.
         facts: what the rules need.
+        devices: the devices themselves.
     """
 
     keys: list[Key]
     amounts: list[int]
     facts: list[_Facts]
+    devices: list[Device]
 
     @classmethod
-    def of(cls, step: int, devices: Iterable[tuple[Key, Device]]) -> "SortedDevices":
-        """Sort devices that have a group (:func:`.checks.groups`).
-
-        Args:
-            step: put before each key.
-            devices: each with the rest of its key, which begins with an amount.
-        """
+    def of(cls, devices: Iterable[tuple[Key, Device]]) -> "SortedDevices":
+        """Sort devices that have a group (:func:`.checks.groups`), each with its key."""
         ordered = sorted(devices)
         return cls(
-            [(step, *key) for key, _ in ordered],
-            [key[0] for key, _ in ordered],
+            [key for key, _ in ordered],
+            [key[1] for key, _ in ordered],
             [_facts(device) for _, device in ordered],
+            [device for _, device in ordered],
         )
+
+
+class Found(NamedTuple):
+    """A device that fits, and its key."""
+
+    key: Key
+    device: Device
 
 
 class FirstFit:
@@ -58,18 +64,20 @@ class FirstFit:
 
     Attributes:
         label_in_use: whether a device of the cluster has the demand's affinity label.
-        keys: node → the key of the first device that was found there.
+        keys: for one GPU, node → the key of the first device that was found there.
+        several: for several GPUs, node → model → all devices that were found there, in order.
     """
 
     def __init__(self, ledger: Ledger, demand: Demand) -> None:
         self.label_in_use = is_label_in_use(ledger, demand)
         self.keys: dict[str, Key] = {}
+        self.several: dict[str, dict[str, list[Found]]] = {}
         self._demand = demand
 
     def search(
         self, devices_of: Mapping[str, SortedDevices], nodes: Iterable[str], least: int
     ) -> None:
-        """Find the first device on each node.
+        """Find the first device on each node, or all if the demand is for several GPUs.
 
         Args:
             devices_of: node → its devices; others have none.
@@ -79,12 +87,13 @@ class FirstFit:
         demand, idle_admitted, found = self._demand, not self.label_in_use, self.keys
         wanted, label = demand.model, demand.affinity
         anti_affinity, exclusion = demand.anti_affinity, demand.exclusion
+        is_single, several = demand.count == 1, self.several
         known = compute = memory = -1
         for name in nodes:
-            devices = devices_of.get(name)
-            if devices is None:
+            sorted_devices = devices_of.get(name)
+            if sorted_devices is None:
                 continue
-            keys, amounts, facts = devices
+            keys, amounts, facts, devices = sorted_devices
             at = bisect_left(amounts, least)
             while at < len(keys):
                 total, compute_left, memory_left, model, present, repelled, labels = facts[at]
@@ -103,8 +112,11 @@ class FirstFit:
                         and anti_affinity not in repelled
                     )
                 ):
-                    found[name] = keys[at]
-                    break
+                    if is_single:
+                        found[name] = keys[at]
+                        break
+                    of_model = several.setdefault(name, {}).setdefault(model, [])
+                    of_model.append(Found(keys[at], devices[at]))
                 at += 1
 
 

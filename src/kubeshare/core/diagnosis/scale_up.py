@@ -5,8 +5,8 @@ from typing import Final
 import msgspec
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.diagnosis import feasibility
 from kubeshare.core.ledger.device import FreeGpu, Node
+from kubeshare.core.ledger.index.gpu_kinds import GpuKinds
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
@@ -28,7 +28,8 @@ def new_node_helps(policy: Policy, ledger: Ledger, demand: Demand) -> bool:
     """
     if policy(ledger, demand).node is not None:
         return False
-    fitting = [kind for kind in feasibility.kinds(ledger) if demand.model in ("", kind.model)]
+    known = ledger.index(GpuKinds).kinds
+    fitting = [kind for kind in known if demand.model in ("", kind.model)]
     largest = max(fitting, key=lambda kind: (kind.memory_bytes, kind.model), default=None)
     kind = largest or FreeGpu(demand.model, _ANY_MEMORY)
     nodes = None if demand.nodes is None else demand.nodes | {NEW_NODE}

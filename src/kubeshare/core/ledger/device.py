@@ -1,13 +1,13 @@
 """GPUs and nodes as placement policies see them."""
 
 from bisect import bisect, bisect_left
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import msgspec
 
 from kubeshare.core.ledger.holder import DEMAND_UID, HOLDER_KEY, Holder
 from kubeshare.core.ledger.totals import Totals
-from kubeshare.core.natural_sort import natural
+from kubeshare.core.natural_sort import natural, natural_name
 from kubeshare.core.units import MICROS
 
 
@@ -68,7 +68,7 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
             return natural(self.id)
         # The separator sorts before anything that may follow in a longer GPUID.
         own = f"\0\0{self.id}" if self.gpuid else ""
-        return f"{natural(self.name)}\0\0{_natural(self.node)}{own}"
+        return f"{natural(self.name)}\0\0{natural_name(self.node)}{own}"
 
     @cached_property
     def totals(self) -> Totals:
@@ -99,6 +99,17 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
     def exclusions(self) -> frozenset[str]:
         """The exclusion labels of its holders, "" for holders without one."""
         return self.totals.exclusions
+
+    def is_same_gpu(self, other: "Device") -> bool:
+        """Whether only the holders and the state differ."""
+        return (
+            self.node == other.node
+            and self.model == other.model
+            and self.memory_bytes == other.memory_bytes
+            and self.gpuid == other.gpuid
+            and self.index == other.index
+            and self.row == other.row
+        )
 
     def with_holder(self, holder: Holder) -> "Device":
         """The device with one more holder."""
@@ -133,11 +144,6 @@ class Device(msgspec.Struct, frozen=True, kw_only=True, dict=True):
         device.__dict__["order"] = self.order
         device.__dict__["totals"] = totals
         return device
-
-
-@lru_cache(maxsize=1024)
-def _natural(node: str) -> str:
-    return natural(node)
 
 
 class FreeGpu(msgspec.Struct, frozen=True, order=True, gc=False):

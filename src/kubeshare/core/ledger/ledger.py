@@ -156,15 +156,18 @@ class Ledger:
         Raises:
             LedgerError: its holders exceed it; the ledger is unchanged.
         """
-        holders = sorted(device.holders, key=HOLDER_KEY)
+        holders = device.holders
         if self.label_scope == "namespace":
-            holders = [holder.qualified() for holder in holders]
-        ordered = msgspec.structs.replace(device, holders=tuple(holders))
-        _check(ordered)
+            holders = tuple([holder.qualified() for holder in holders])
+        if len(holders) > 1:
+            holders = tuple(sorted(holders, key=HOLDER_KEY))
+        if holders != device.holders:
+            device = msgspec.structs.replace(device, holders=holders)
+        _check(device)
         before = self._devices.get(device.id)
         was = {holder.demand for holder in before.holders} if before else set()
         now = {holder.demand for holder in holders}
-        self._write(self._devices, device.id, ordered)
+        self._write(self._devices, device.id, device)
         for uid in was - now:
             rest = tuple(held for held in self._held[uid] if held != device.id)
             self._write(self._held, uid, rest or None)
@@ -344,10 +347,11 @@ def _within(
 def _check(device: Device) -> None:
     """Check the invariants: no share twice, no negative amount, sums within the GPU."""
     holders = device.holders
-    if len(set(map(HOLDER_KEY, holders))) != len(holders):
+    if len(holders) > 1 and len(set(map(HOLDER_KEY, holders))) != len(holders):
         raise LedgerError(f"vGPU {device.id} has a demand twice among its holders")
-    if any(holder.request_micros < 0 or holder.memory_bytes < 0 for holder in holders):
-        raise LedgerError(f"vGPU {device.id} has a holder of less than nothing")
+    for holder in holders:
+        if holder.request_micros < 0 or holder.memory_bytes < 0:
+            raise LedgerError(f"vGPU {device.id} has a holder of less than nothing")
     _check_room(device)
 
 

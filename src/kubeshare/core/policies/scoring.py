@@ -6,17 +6,15 @@ it may use that node alone. The least score is the best; it is that of the node 
 picks among these nodes. Scores of different demands or policies do not compare.
 """
 
-from collections.abc import Callable, Collection, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from importlib import import_module
-from typing import Any, Protocol, TypeAlias
+from typing import Any, TypeAlias
 
 import msgspec
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import FreeGpu, Node
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import BUILT_IN, Policy, policy
-from kubeshare.core.policies.opening import suitable
 
 Score: TypeAlias = tuple[Any, ...]
 Scorer: TypeAlias = Callable[[Ledger, Demand, Iterable[str]], dict[str, Score]]
@@ -57,41 +55,3 @@ def allowed_nodes(demand: Demand, nodes: Iterable[str]) -> list[str]:
     if demand.nodes is None:
         return list(nodes)
     return [name for name in nodes if name in demand.nodes]
-
-
-class Pick(Protocol):
-    """GPUs of a node that suffice for a demand."""
-
-    @property
-    def node(self) -> str:
-        """The name of the node."""
-
-    def rank(self) -> Score:
-        """The sort key, best first."""
-
-
-def ranked(picks: Iterable[Pick], nodes: Collection[str]) -> dict[str, Score]:
-    """The rank of the best pick on each of the nodes that has one."""
-    known = frozenset(nodes)
-    scores: dict[str, Score] = {}
-    for pick in picks:
-        if pick.node in known:
-            rank = pick.rank()
-            scores[pick.node] = min(rank, scores.get(pick.node, rank))
-    return scores
-
-
-def smallest_free(
-    ledger: Ledger, demand: Demand, nodes: Iterable[str]
-) -> Iterator[tuple[Node, FreeGpu]]:
-    """The nodes with a free GPU that suits a demand, and the kind of the smallest one."""
-    known: dict[tuple[FreeGpu, ...], list[FreeGpu]] = {}
-    for name in nodes:
-        node = ledger.nodes.get(name)
-        if node is None or not node.free:
-            continue
-        kinds = known.get(node.free)
-        if kinds is None:
-            kinds = known[node.free] = suitable(node.free, demand)
-        if kinds:
-            yield node, kinds[0]

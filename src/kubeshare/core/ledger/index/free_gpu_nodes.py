@@ -6,7 +6,7 @@ from collections.abc import Callable, Container, Iterable
 from typing import Generic, TypeVar
 
 from kubeshare.core.ledger.device import FreeGpu, Node
-from kubeshare.core.natural_sort import natural
+from kubeshare.core.natural_sort import natural_name
 
 ByCount = tuple[int, str, str]
 """The number of free GPUs of a node, the sort key of its name, and its name."""
@@ -33,6 +33,11 @@ class FreeGpuNodes(Generic[Position]):
                 self._sorted[kind].append(position(node))
         for entries in self._sorted.values():
             entries.sort()
+
+    @property
+    def kinds(self) -> Iterable[FreeGpu]:
+        """All kinds of GPUs that are free, or once were."""
+        return self._sorted
 
     def changed(self, before: Node | None, after: Node | None) -> None:
         """Update the entries of a node that was added, changed or removed."""
@@ -67,9 +72,9 @@ def _free(node: Node | None) -> tuple[FreeGpu, ...]:
 
 def by_count(node: Node) -> ByCount:
     """Sorts nodes by their number of free GPUs, fewest first, then by name."""
-    return len(node.free), natural(node.name), node.name
+    return len(node.free), natural_name(node.name), node.name
 
 
 def by_name(node: Node) -> ByName:
     """Sorts nodes by name."""
-    return natural(node.name), node.name
+    return natural_name(node.name), node.name

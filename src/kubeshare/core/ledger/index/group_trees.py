@@ -5,10 +5,11 @@ exclusion and affinity rules alike, so only the anti-affinity rule and the room 
 checked, and a search of the tree checks both.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import TypeAlias
 
 from kubeshare.core.constraints.checks import Group, groups
+from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.index.device_tree import DeviceTree, Entry
 
@@ -21,15 +22,21 @@ class GroupTrees:
 
     Args:
         entry: the entry of a device in the tree of one of its groups, by which a policy sorts.
+        least: the least number and amount of the entries of a group with so much compute and
+            memory left.
         devices: the initial devices.
     """
 
-    __slots__ = ("_entry", "_trees")
+    __slots__ = ("_entry", "_least", "_trees")
 
     def __init__(
-        self, entry: Callable[[Group, Device], Entry], devices: Iterable[Device] = ()
+        self,
+        entry: Callable[[Group, Device], Entry],
+        least: Callable[[Group, int, int], tuple[int, int]],
+        devices: Iterable[Device] = (),
     ) -> None:
         self._entry = entry
+        self._least = least
         self._trees: dict[Kind, dict[Group, DeviceTree]] = {}
         entries: dict[Kind, dict[Group, list[Entry]]] = {}
         for device in devices:
@@ -64,15 +71,25 @@ class GroupTrees:
                 if not trees:
                     del self._trees[kind]
 
-    def of(self, model: str, among: tuple[Group, ...]) -> Iterator[tuple[Group, int, DeviceTree]]:
-        """The trees of these groups, with their group and the bytes of their GPUs.
-
-        Args:
-            model: the model of the GPUs; "" for any.
-            among: the groups.
-        """
-        for (its_model, total), trees in self._trees.items():
-            if model in ("", its_model):
-                for group in among:
-                    if group in trees:
-                        yield group, total, trees[group]
+    def first(self, demand: Demand, among: tuple[Group, ...]) -> Device | None:
+        """The first device, by its entry, in one of these groups that fits a demand for one GPU."""
+        best: tuple[int, str] | None = None
+        found: Device | None = None
+        for (model, total), trees in self._trees.items():
+            if demand.model not in ("", model):
+                continue
+            compute, memory = demand.compute_on(total), demand.memory.on(total)
+            for group in among:
+                tree = trees.get(group)
+                if tree is None:
+                    continue
+                number, amount = self._least(group, compute, memory)
+                # A group without anti-affinity labels needs no check.
+                without = demand.anti_affinity if group[2] else ""
+                first = tree.first(number, amount, without=without, nodes=demand.nodes)
+                # In a tree with the most compute first, no other has enough either.
+                if first is not None and first.compute_left >= compute:
+                    position = self._entry(group, first)[:2]
+                    if best is None or position < best:
+                        best, found = position, first
+        return found

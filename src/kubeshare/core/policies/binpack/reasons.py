@@ -1,59 +1,37 @@
 """Reasons of the binpack policy: why it passed over GPUs and nodes."""
 
 from collections import Counter, defaultdict
-from collections.abc import Iterator
 
 from kubeshare.core import reasons
-from kubeshare.core.constraints.filter import Filter
+from kubeshare.core.constraints.filter import Filter, State
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
-from kubeshare.core.ledger.history import Snapshot
-from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import opening
 from kubeshare.core.policies.binpack.index import order
-
-
-def candidates(state: Ledger | Snapshot, allowed: Filter) -> Iterator[Device]:
-    """The devices of known nodes that the demand may use."""
-    for device in state.devices.values():
-        if device.node in allowed.nodes and allowed.admits(device.node):
-            yield device
+from kubeshare.core.policies.rules import Choice, Refusal
 
 
 def explain(
-    state: Snapshot,
-    demand: Demand,
-    chosen: tuple[Device, ...] = (),
-    *,
-    opened: int = 0,
-    infeasible: tuple[str, str] = ("", ""),
+    state: State, demand: Demand, choice: Choice | None, infeasible: Refusal
 ) -> dict[str, str]:
-    """Why each device and node was passed over, in natural order, devices first.
-
-    Args:
-        state: the cluster at the time of the decision.
-        demand: the demand.
-        chosen: the devices that were chosen, if any.
-        opened: how many of them are new, the last ones.
-        infeasible: the field that makes the demand infeasible, and why; empty if none does.
-    """
-    return _Explanation(state, demand, chosen, opened, infeasible[1]).reasons(infeasible[0])
+    """See :meth:`kubeshare.core.policies.rules.Rules.explain`."""
+    return _Explanation(state, demand, choice, infeasible[1]).reasons(infeasible[0])
 
 
 class _Explanation:
     """The explanation of one decision; see :func:`explain`."""
 
-    def __init__(
-        self, state: Snapshot, demand: Demand, chosen: tuple[Device, ...], opened: int, never: str
-    ) -> None:
+    def __init__(self, state: State, demand: Demand, choice: Choice | None, never: str) -> None:
         self._demand = demand
         self._allowed = Filter(state, demand)
-        self._chosen = chosen
-        self._opened = opened
+        self._chosen = choice.devices if choice else ()
+        self._opened = bool(choice and choice.new)
         self._never = never
-        self._nodes = state.nodes
-        self._devices = sorted(candidates(state, self._allowed), key=order)
+        self._nodes = nodes = self._allowed.nodes
+        admits, known = self._allowed.admits, state.devices.values()
+        possible = [each for each in known if each.node in nodes and admits(each.node)]
+        self._devices = sorted(possible, key=order)
         self._why_not = {device.id: self._allowed.why_not(device) for device in self._devices}
         self._there: dict[str, list[Device]] = defaultdict(list)  # node -> its devices
         # node -> model -> GPUs that fit, free ones included

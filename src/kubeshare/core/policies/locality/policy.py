@@ -15,131 +15,98 @@ are :func:`kubeshare.core.decision.commit`.
 
 Ties never depend on the order of a listing. Best fit is the least compute left, then the least
 memory left, then the id; worst fit is the most of both, then the id.
+
+Of the nodes with enough GPUs for a demand for several, it takes the one that opens the fewest new
+vGPUs, then uses the fewest with an affinity label, then whose GPUs fit best, then, if only new
+ones are opened, with the fewest free GPUs, then by name.
 """
 
-from collections.abc import Collection, Iterable
-from functools import partial
-from typing import Final
+from collections.abc import Iterable, Sequence
+from typing import Any, Final
 
-from kubeshare.core.constraints.affinity_labels import is_label_in_use
-from kubeshare.core.constraints.checks import admitted
-from kubeshare.core.constraints.named import named_devices
-from kubeshare.core.decision import Decision, LazyReasons
+from kubeshare.core.constraints.checks import Admitted
+from kubeshare.core.constraints.filter import State
+from kubeshare.core.constraints.first_fit import Found, Key
+from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
-from kubeshare.core.diagnosis import feasibility
-from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.ledger import Ledger
-from kubeshare.core.policies import opening
-from kubeshare.core.policies.locality import several_gpus
+from kubeshare.core.natural_sort import natural_name
+from kubeshare.core.policies import answers
+from kubeshare.core.policies.locality import reasons, reasons_of_several
 from kubeshare.core.policies.locality.index import LocalityIndex
-from kubeshare.core.policies.locality.node_scores import score_new, score_one
-from kubeshare.core.policies.locality.reasons import explain
-from kubeshare.core.policies.scoring import Score, allowed_nodes, ranked
-from kubeshare.core.policies.several_shares import policy as several_shares
-from kubeshare.core.policies.several_shares.search import Gpu, Preference, one_by_one
+from kubeshare.core.policies.locality.node_scores import LabelledDevices, UnlabelledDevices, key
+from kubeshare.core.policies.one_by_one.index import OneByOneIndex
+from kubeshare.core.policies.one_by_one.policy import OneByOne, Pass
+from kubeshare.core.policies.rules import FEASIBLE, Choice, Refusal
+from kubeshare.core.policies.scoring import Score
+from kubeshare.core.units import MICROS
 
 
 def decide(ledger: Ledger, demand: Demand) -> Decision:
-    """Decide where a demand is placed; a pure function of its arguments.
-
-    Returns:
-        ``bound`` to a device of the ledger or to a new one, ``pending`` until something
-        changes, or ``rejected`` because no GPU of this cluster could ever fit it.
-    """
-    demand = ledger.comparable(demand)
-    if demand.shares:
-        return several_shares.decide(ledger, demand, _RULES)
-    index = ledger.index(LocalityIndex)
-    reasons_for = partial(explain, ledger.snapshot(), demand)
-    infeasible = _infeasible(ledger, index, demand)
-    if infeasible:
-        why = LazyReasons(partial(reasons_for, infeasible=infeasible))
-        return Decision(outcome="rejected", reasons=why, field=infeasible[0])
-    if demand.count > 1:
-        return several_gpus.decide(ledger, demand)
-    taken, may_open = _existing(ledger, index, demand)
-    if taken is not None:
-        return Decision(
-            outcome="bound",
-            node=taken.node,
-            devices=(taken.id,),
-            reasons=LazyReasons(partial(reasons_for, taken=taken.id)),
-        )
-    node = index.node_for_new(demand) if may_open else None
-    if node is not None:
-        on = ledger.nodes[node]
-        smallest = opening.suitable(set(on.free), demand)[0]
-        (new,) = opening.new_devices(ledger, demand, on, (smallest,))
-        return Decision(
-            outcome="bound",
-            node=node,
-            devices=(new.id,),
-            new=(new,),
-            reasons=LazyReasons(partial(reasons_for, new_on=node)),
-        )
-    return Decision(outcome="pending", reasons=LazyReasons(reasons_for))
+    """Decide where a demand is placed: :func:`kubeshare.core.policies.answers.decide`."""
+    return answers.decide(ledger, demand, _RULES)
 
 
 def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Score]:
-    """The scores of those of `nodes` where a demand fits; see :mod:`..scoring`."""
-    demand = ledger.comparable(demand)
-    if demand.shares:
-        return several_shares.score(ledger, demand, nodes, _RULES, score)
-    if _infeasible(ledger, ledger.index(LocalityIndex), demand):
-        return {}
-    asked = allowed_nodes(demand, nodes)
-    if demand.count > 1:
-        return ranked(several_gpus.picks(ledger, demand), asked)
-    if not demand.device_id:
-        return score_one(ledger, demand, asked)
-    named = named_devices(ledger, demand)
-    if named is None:
-        return score_new(ledger, demand, asked)
-    # The best of a node comes last, and stays.
-    named.sort(key=several_gpus.order, reverse=True)
-    return {device.node: several_gpus.order(device) for device in named if device.node in asked}
+    """Score nodes for a demand: :func:`kubeshare.core.policies.answers.score`."""
+    return answers.score(ledger, demand, nodes, _RULES)
 
 
-def _existing(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[Device | None, bool]:
-    """The existing device for a demand, and whether a new one may be opened otherwise."""
-    if demand.device_id:
-        named = named_devices(ledger, demand)
-        return min(named or (), key=several_gpus.order, default=None), named is None
-    allowed = admitted(demand, label_in_use=is_label_in_use(ledger, demand))
-    # Without a label, lines 21-22: first devices without an affinity label, including idle ones.
-    # With one that no device has, lines 9-10: the idle devices.
-    best = index.best_fit(demand, allowed.unlabelled)
-    if best is None:
+class _Locality(OneByOne):
+    """See :mod:`kubeshare.core.policies.locality.policy`."""
+
+    def index(self, ledger: Ledger) -> LocalityIndex:
+        """See :mod:`kubeshare.core.policies.locality.index`."""
+        return ledger.index(LocalityIndex)
+
+    def first(self, index: OneByOneIndex[Any], demand: Demand, allowed: Admitted) -> Device | None:
+        """Lines 2-10 and 15-23."""
+        # Without a label, lines 21-22: first devices without an affinity label, including idle
+        # ones. With one that no device has, lines 9-10: the idle devices.
         # Line 23: then those with one. With a label that a device has, lines 2-8: only those.
-        best = index.worst_fit(demand, allowed.labelled)
-    # Lines 14, 24 and 26: then a new one.
-    return best, allowed.new
+        # Lines 14, 24 and 26: then a new one, for which this policy and others do the same.
+        return index.first(demand, allowed.unlabelled) or index.first(demand, allowed.labelled)
+
+    def key(self, device: Device, before: Device) -> Key:
+        """Line 21 before line 23."""
+        return key(device, labelled=bool(before.affinities))
+
+    def passes(self, ledger: Ledger, demand: Demand, *, label_in_use: bool) -> list[Pass]:
+        """Devices without an affinity label, then those with one."""
+        passes = []
+        if not label_in_use:
+            least = 0 if demand.proportional else demand.request_micros
+            passes.append((ledger.index(UnlabelledDevices).refreshed(), least))
+        # No device has a label that none carries.
+        if label_in_use or not demand.affinity:
+            passes.append((ledger.index(LabelledDevices).refreshed(), -MICROS))
+        return passes
+
+    def score_new(self, node: Node, smallest: FreeGpu) -> Score:
+        """After all keys: the number of free GPUs, and the node."""
+        del smallest  # any that fits will do
+        return 2, len(node.free), natural_name(node.name)
+
+    def rank(self, node: Node, taken: Sequence[Found], new: Sequence[FreeGpu]) -> Score:
+        """The order of picks in the description above."""
+        keys = [found.key for found in taken]
+        labelled = sum(key[0] for key in keys)
+        if keys:
+            return len(new), labelled, keys
+        return len(new), labelled, keys, *self.score_new(node, new[0]), natural_name(new[0].model)
+
+    def explain(
+        self,
+        state: State,
+        demand: Demand,
+        choice: Choice | None = None,
+        infeasible: Refusal = FEASIBLE,
+    ) -> dict[str, str]:
+        """See :meth:`kubeshare.core.policies.rules.Rules.explain`."""
+        if demand.count > 1 and infeasible == FEASIBLE:
+            return reasons_of_several.explain(state, demand, choice)
+        return reasons.explain(state, demand, choice, infeasible)
 
 
-def _infeasible(ledger: Ledger, index: LocalityIndex, demand: Demand) -> tuple[str, str] | None:
-    """The field that makes the demand infeasible in this cluster, and why; None if none."""
-    bad_id = opening.infeasible_id(ledger, demand)
-    if bad_id:
-        return bad_id
-    if demand.count > 1:
-        return feasibility.infeasible(ledger, demand)
-    return feasibility.infeasible_on_all(index.kinds, demand)
-
-
-def _infeasible_share(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
-    return _infeasible(ledger, ledger.index(LocalityIndex), demand)
-
-
-def _prefer(node: Node, devices: Collection[Device]) -> Preference:
-    """Existing vGPUs in the order of Algorithm 1, then new ones, the smallest first."""
-    del node, devices  # only the GPUs themselves matter
-
-    def order(gpu: Gpu) -> tuple[object, ...]:
-        labelled = bool(gpu.before.affinities)
-        fit = several_gpus.worst_fit if labelled else several_gpus.best_fit
-        return gpu.new, labelled, fit(gpu.device)
-
-    return one_by_one(order)
-
-
-_RULES: Final = several_shares.Rules(decide, _prefer, _infeasible_share)
+_RULES: Final = _Locality()

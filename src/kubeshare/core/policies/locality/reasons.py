@@ -4,44 +4,28 @@ They are computed when they are read, from a snapshot of the ledger at the time 
 Unlike a decision, they go through all devices.
 """
 
-from typing import Final
-
 from kubeshare.core.constraints.filter import Filter, State
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.natural_sort import natural
-
-_FEASIBLE: Final = ("", "")
+from kubeshare.core.policies.rules import Choice, Refusal
 
 
 def explain(
-    state: State,
-    demand: Demand,
-    *,
-    taken: str = "",
-    new_on: str = "",
-    infeasible: tuple[str, str] = _FEASIBLE,
+    state: State, demand: Demand, choice: Choice | None, infeasible: Refusal
 ) -> dict[str, str]:
-    """Why each device and node was passed over: devices first, each in natural order.
-
-    Args:
-        state: the cluster at the time of the decision.
-        demand: the demand.
-        taken: the id of the existing device that was chosen, if any.
-        new_on: the node that gets a new vGPU, if any.
-        infeasible: the field that makes the demand infeasible, and why; empty if none does.
-    """
-    return _Explanation(state, demand, taken, new_on).reasons(*infeasible)
+    """See :meth:`kubeshare.core.policies.rules.Rules.explain`; the demand is for one GPU."""
+    return _Explanation(state, demand, choice).reasons(*infeasible)
 
 
 class _Explanation:
     """The explanation of one decision; see :func:`explain`."""
 
-    def __init__(self, state: State, demand: Demand, taken: str, new_on: str) -> None:
+    def __init__(self, state: State, demand: Demand, choice: Choice | None) -> None:
         self._devices = state.devices
         self._filter = Filter(state, demand)
-        self._taken = state.devices[taken] if taken else None
-        self._new_on = state.nodes[new_on] if new_on else None
+        self._taken = choice.devices[0] if choice and not choice.new else None
+        self._new_on = state.nodes[choice.node] if choice and choice.new else None
 
     def reasons(self, field: str, never: str) -> dict[str, str]:
         """See :func:`explain`."""

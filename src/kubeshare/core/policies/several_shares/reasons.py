@@ -1,33 +1,20 @@
 """Explains why a demand of several shares has no place."""
 
-from collections.abc import Collection
-
 from kubeshare.core import reasons
-from kubeshare.core.constraints.filter import Filter
+from kubeshare.core.constraints.filter import Filter, State
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
-from kubeshare.core.ledger.history import Snapshot
 from kubeshare.core.natural_sort import natural
+from kubeshare.core.policies.rules import Choice, Refusal
 from kubeshare.core.policies.several_shares.search import largest_first
 
 
 def explain(
-    state: Snapshot,
-    demand: Demand,
-    *,
-    node: str = "",
-    taken: Collection[str] = (),
-    infeasible: tuple[str, str] = ("", ""),
+    state: State, demand: Demand, choice: Choice | None, infeasible: Refusal
 ) -> dict[str, str]:
-    """Why each device and node was passed over: devices first, each in natural order.
-
-    Args:
-        state: the cluster at the time of the decision.
-        demand: a demand of several shares.
-        node: the node that was chosen, if any.
-        taken: the ids of the chosen devices.
-        infeasible: the field that makes the demand infeasible, and why; empty if none does.
-    """
+    """See :meth:`kubeshare.core.policies.rules.Rules.explain`."""
+    node = choice.node if choice else ""
+    taken = {device.id for device in choice.devices} if choice else set()
     field, never = infeasible
     allowed = Filter(state, demand)
     devices = [device for device in state.devices.values() if allowed.admits(device.node)]

@@ -1,50 +1,49 @@
 """The index of the topology policy: finds the best nodes first.
 
 The tree of the Gaia paper spans the cluster. Above the nodes it has nothing that a set of GPUs
-could share, so the best set of the cluster is the best among the nodes' best sets. A *ranking*
-keeps those sorted for one kind of demand: its first entry is the answer. A change on a node
-makes one entry of each ranking stale; the next query of a ranking refreshes its stale entries,
-so an unused ranking costs nothing.
+could share, so the best set of the cluster is the best among the nodes' best sets, which
+rankings keep sorted (:mod:`kubeshare.core.ledger.index.node_ranking`).
 """
 
 from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterable
-from typing import Any, Final, NamedTuple
+from collections.abc import Callable, Collection, Iterable
+from typing import TypeAlias
+
+import msgspec
 
 from kubeshare.core.constraints.checks import Group
-from kubeshare.core.demand import Demand, Memory
-from kubeshare.core.diagnosis import feasibility
+from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.index.node_ranking import NodeRankings
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.rules import Choice
 from kubeshare.core.policies.topology import rankings
-from kubeshare.core.policies.topology.node_state import DemandKind, NodeState, OpeningScore
-from kubeshare.core.policies.topology.rankings import (
-    BestOf,
-    IdleRanking,
-    InUseRanking,
-    closest_in_use,
+from kubeshare.core.policies.topology.node_state import (
+    Candidate,
+    DemandKind,
+    NodeState,
+    OpeningScore,
 )
+from kubeshare.core.policies.topology.rankings import InUseRanking, closest_in_use
 from kubeshare.core.topology.selection import Score
 from kubeshare.core.units import MICROS
 
-_MAX_KEPT: Final = 64
-"""The most kinds of demands in a cache; one more replaces the oldest."""
+_Idle: TypeAlias = tuple[Score | OpeningScore, int, str, int, str]
+"""Score, free micros of the node, sort key of the node, the GPUs as bits, name of the node."""
 
 
-class Placement(NamedTuple):
-    """The GPUs chosen for a demand, of one node.
+class Placement(Choice, frozen=True):
+    """The GPUs chosen for a demand, in the order of their numbers.
+
+    In the index, a free GPU that was selected is a device without an id, and none is new yet.
 
     Attributes:
-        node: the name of the node.
-        devices: in the order of their numbers; a free GPU that was selected has no id.
         score: the score of idle GPUs; None for a device that is in use already.
         opened: the kinds of further free GPUs, of which the device plugin selects some.
     """
 
-    node: str
-    devices: tuple[Device, ...]
-    score: Score | OpeningScore | None
+    score: Score | OpeningScore | None = None
     opened: tuple[FreeGpu, ...] = ()
 
 
@@ -57,10 +56,9 @@ class TopologyIndex:
         for device in ledger.devices.values():
             self._devices.setdefault(device.node, {})[device.id] = device
         self._states: dict[str, NodeState] = {}
-        self._idle: dict[DemandKind, IdleRanking] = {}
-        self._opening: dict[DemandKind, IdleRanking] = {}
+        self._idle: NodeRankings[DemandKind, _Idle] = NodeRankings()
+        self._opening: NodeRankings[DemandKind, _Idle] = NodeRankings()
         self._in_use = InUseRanking(self._nodes)
-        self._infeasible: dict[tuple[str, Memory, int], tuple[str, str] | None] = {}
         # size of a GPU's memory -> how many devices and free GPUs have it
         self._sizes: Counter[int] = Counter(_sizes(ledger.devices.values()))
         for node in ledger.nodes.values():
@@ -69,14 +67,13 @@ class TopologyIndex:
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
         """Update the state of a device's node."""
-        if before and after and _identity(before) == _identity(after):
+        if before and after and before.is_same_gpu(after):
             self._devices[after.node][after.id] = after
             state = self._states.get(after.node)
             if state:
                 state.update(after)
             self._stale(after.node)
             return
-        self._infeasible.clear()
         self._update_sizes([before] if before else (), [after] if after else ())
         if before:
             on_node = self._devices[before.node]
@@ -90,7 +87,6 @@ class TopologyIndex:
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
         """Rebuild the state of a node."""
-        self._infeasible.clear()
         self._update_sizes(before.free if before else (), after.free if after else ())
         if before:
             del self._nodes[before.name]
@@ -116,7 +112,7 @@ class TopologyIndex:
         else:
             self._in_use.refresh(self._state)
             device = self._in_use.first(demand, among)
-        return Placement(device.node, (device,), None) if device is not None else None
+        return Placement(device.node, (device,)) if device is not None else None
 
     def idle(self, demand: Demand, count: int) -> Placement | None:
         """Fragment's fallback (count 0), Singular (1) and Link: the best GPUs of known place.
@@ -132,37 +128,40 @@ class TopologyIndex:
         if found is None or kind is None:
             return None
         best = self._states[found.node].opening(kind)
-        return found._replace(opened=best.opened if best else ())
+        return msgspec.structs.replace(found, opened=best.opened if best else ())
 
     def _first(
-        self, kept: dict[DemandKind, IdleRanking], best_of: BestOf, demand: Demand, count: int
+        self,
+        rankings: NodeRankings[DemandKind, _Idle],
+        best_of: Callable[[NodeState, DemandKind], Candidate | None],
+        demand: Demand,
+        count: int,
     ) -> Placement | None:
         kind = self.kind(demand, count)
         if kind is None:
             return None
-        ranking = kept.get(kind)
-        if ranking is None:
-            _evict_oldest(kept)
-            ranking = kept[kind] = IdleRanking(kind, self._nodes, best_of)
-        ranking.refresh(self._state)
+
+        def entries_of(names: Collection[str]) -> dict[str, _Idle]:
+            entries = {}
+            for name in names:
+                state = self._state(name)
+                best = best_of(state, kind) if state else None
+                if state is not None and best is not None:
+                    entries[name] = (best.score, state.free, state.key, best.gpus, name)
+            return entries
+
+        ranking = rankings.of(kind, self._nodes)
+        ranking.refresh(entries_of)
         found = ranking.first(demand.nodes)
         if found is None:
             return None
-        name, gpus, score = found
-        return Placement(name, self._states[name].chosen(gpus), score)
+        score, _, _, gpus, name = found
+        return Placement(name, self._states[name].chosen(gpus), score=score)
 
     def kind(self, demand: Demand, count: int) -> DemandKind | None:
         """What determines the idle GPUs for a demand; None if no GPU is large enough."""
         memory = self._threshold(demand)
         return None if memory is None else DemandKind(count, demand.model, memory)
-
-    def infeasible(self, ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
-        """:func:`kubeshare.core.diagnosis.feasibility.infeasible`, cached by the index."""
-        kind = (demand.model, demand.memory, demand.count)
-        if kind not in self._infeasible:
-            _evict_oldest(self._infeasible)
-            self._infeasible[kind] = feasibility.infeasible(ledger, demand)
-        return self._infeasible[kind]
 
     def _threshold(self, demand: Demand) -> int | None:
         """The least size of a GPU that fits, 0 for any; None if no GPU is large enough."""
@@ -204,23 +203,10 @@ class TopologyIndex:
         self._stale(name)
 
     def _stale(self, name: str) -> None:
-        for idle in self._idle.values():
-            idle.stale.add(name)
-        for opening in self._opening.values():
-            opening.stale.add(name)
+        self._idle.changed(name)
+        self._opening.changed(name)
         self._in_use.stale.add(name)
-
-
-def _identity(device: Device) -> tuple[object, ...]:
-    """What identifies a device, without its holders and health."""
-    return (device.node, device.index, device.row, device.model, device.memory_bytes)
 
 
 def _sizes(gpus: Iterable[Device | FreeGpu]) -> list[int]:
     return [gpu.memory_bytes for gpu in gpus]
-
-
-def _evict_oldest(cache: dict[Any, Any]) -> None:
-    """Drop the oldest entry of a full cache."""
-    if len(cache) >= _MAX_KEPT:
-        del cache[next(iter(cache))]

@@ -34,11 +34,8 @@ class DevicesInUse(NodeSummaries[SortedDevices]):
             if not device.idle and groups(device)
         ]
         return SortedDevices.of(
-            0,
-            (
-                ((each.compute_left, each.memory_left, state.free, state.key, number), each)
-                for number, each in usable
-            ),
+            ((0, each.compute_left, each.memory_left, state.free, state.key, number), each)
+            for number, each in usable
         )
 
 

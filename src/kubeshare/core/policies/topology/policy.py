@@ -26,21 +26,22 @@ Of the different shares of a demand, the largest is placed as above, the others 
 they fit (:mod:`kubeshare.core.policies.topology.near`).
 """
 
-from collections.abc import Iterable
-from functools import partial
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 import msgspec
 
 from kubeshare.core.constraints.affinity_labels import is_label_in_use
 from kubeshare.core.constraints.checks import admitted
-from kubeshare.core.decision import Decision, LazyReasons
+from kubeshare.core.constraints.filter import State
+from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import Device
+from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.ledger import Ledger
-from kubeshare.core.policies import opening
-from kubeshare.core.policies.scoring import Score, allowed_nodes
-from kubeshare.core.policies.several_shares import policy as several_shares
+from kubeshare.core.policies import answers, opening
+from kubeshare.core.policies.rules import FEASIBLE, Choice, Refusal, Rules
+from kubeshare.core.policies.scoring import Score
+from kubeshare.core.policies.several_shares.search import Preference
 from kubeshare.core.policies.topology.index import Placement, TopologyIndex
 from kubeshare.core.policies.topology.near import prefer_near
 from kubeshare.core.policies.topology.node_scores import score_short
@@ -49,65 +50,67 @@ from kubeshare.core.policies.topology.reasons import explain
 
 
 def decide(ledger: Ledger, demand: Demand) -> Decision:
-    """Decide where a demand is placed; a pure function of its arguments.
-
-    Returns:
-        ``bound`` to devices of the ledger or to new ones, ``pending`` until something changes, or
-        ``rejected`` because no node of this cluster could ever fit it, or because it uses a
-        field that this policy does not support.
-    """
-    demand = ledger.comparable(demand)
-    if demand.shares:
-        return several_shares.decide(ledger, demand, _RULES)
-    index = ledger.index(TopologyIndex)
-    reasons = partial(explain, ledger.snapshot(), demand)
-    infeasible = _unsupported(demand)
-    place = None if infeasible else _choose(ledger, index, demand)
-    if place:
-        devices, new = _devices(ledger, demand, place)
-        return Decision(
-            outcome="bound",
-            node=place.node,
-            devices=tuple([device.id for device in devices]),
-            new=new,
-            reasons=LazyReasons(partial(reasons, place._replace(devices=devices), len(new))),
-        )
-    infeasible = infeasible or index.infeasible(ledger, demand)
-    if infeasible:
-        why = LazyReasons(partial(reasons, infeasible=infeasible))
-        return Decision(outcome="rejected", reasons=why, field=infeasible[0])
-    return Decision(outcome="pending", reasons=LazyReasons(reasons))
+    """Decide where a demand is placed: :func:`kubeshare.core.policies.answers.decide`."""
+    return answers.decide(ledger, demand, _RULES)
 
 
 def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Score]:
-    """The scores of those of `nodes` where a demand fits; see :mod:`..scoring`."""
-    demand = ledger.comparable(demand)
-    if demand.shares:
-        return several_shares.score(ledger, demand, nodes, _RULES, score)
-    return {} if _unsupported(demand) else score_short(ledger, demand, allowed_nodes(demand, nodes))
+    """Score nodes for a demand: :func:`kubeshare.core.policies.answers.score`."""
+    return answers.score(ledger, demand, nodes, _RULES)
 
 
-def _choose(ledger: Ledger, index: TopologyIndex, demand: Demand) -> Placement | None:
-    """Algorithm 1, among the devices that the demand's labels allow."""
-    count = whole_gpus(demand)
-    label_in_use = is_label_in_use(ledger, demand)
-    groups = admitted(demand, label_in_use=label_in_use)
-    if not count:
-        in_use = index.in_use(
-            demand, groups.unlabelled + groups.labelled, label_in_use=label_in_use
-        )
-        if in_use:
-            return in_use
-    # A device with the demand's affinity label is occupied.
-    return None if label_in_use else index.idle(demand, count) or index.opening(demand, count)
+class _Topology(Rules):
+    """See :mod:`kubeshare.core.policies.topology.policy`."""
+
+    def refuses(self, ledger: Ledger, demand: Demand) -> Refusal | None:
+        """Shares of several GPUs, and a GPU that is not for the policy to choose."""
+        del ledger
+        if demand.count > 1 and not whole_gpus(demand):
+            return "request", "of several GPUs the topology policy gives whole ones"
+        if demand.device_id:
+            return "id", "the topology policy chooses the GPU"
+        return None
+
+    def choose(self, ledger: Ledger, demand: Demand) -> Placement | None:
+        """Algorithm 1, among the devices that the demand's labels allow."""
+        index, count = ledger.index(TopologyIndex), whole_gpus(demand)
+        label_in_use = is_label_in_use(ledger, demand)
+        if not count:
+            groups = admitted(demand, label_in_use=label_in_use)
+            in_use = index.in_use(
+                demand, groups.unlabelled + groups.labelled, label_in_use=label_in_use
+            )
+            if in_use:
+                return in_use
+        if label_in_use:  # then a device with the demand's affinity label is occupied
+            return None
+        idle = index.idle(demand, count) or index.opening(demand, count)
+        return None if idle is None else _opened(ledger, demand, idle)
+
+    def score(self, ledger: Ledger, demand: Demand, nodes: Sequence[str]) -> dict[str, Score]:
+        """The scores of the GPUs that it would choose on each node."""
+        return score_short(ledger, demand, nodes)
+
+    def prefer(self, node: Node, devices: Collection[Device]) -> Preference:
+        """Near to the GPUs of the shares before."""
+        return prefer_near(node, devices)
+
+    def explain(
+        self,
+        state: State,
+        demand: Demand,
+        choice: Choice | None = None,
+        infeasible: Refusal = FEASIBLE,
+    ) -> dict[str, str]:
+        """See :meth:`kubeshare.core.policies.rules.Rules.explain`."""
+        assert choice is None or isinstance(choice, Placement)
+        return explain(state, demand, choice, infeasible)
 
 
-def _devices(
-    ledger: Ledger, demand: Demand, place: Placement
-) -> tuple[tuple[Device, ...], tuple[Device, ...]]:
-    """All devices of a placement, and those of them that are new."""
+def _opened(ledger: Ledger, demand: Demand, place: Placement) -> Placement:
+    """The placement with a new device for each free GPU."""
     if not place.opened and all(device.id for device in place.devices):
-        return place.devices, ()
+        return place
     # None of the GPUs that can be selected: those are among the devices of the placement.
     node = msgspec.structs.replace(ledger.nodes[place.node], selectable=())
     unplaced = opening.new_devices(ledger, demand, node, place.opened)
@@ -118,20 +121,8 @@ def _devices(
             for device in (*place.devices, *unplaced)
         ]
     )
-    return devices, tuple([device for device in devices if device.id not in ledger.devices])
+    new = tuple([device for device in devices if device.id not in ledger.devices])
+    return msgspec.structs.replace(place, devices=devices, new=new)
 
 
-def _unsupported(demand: Demand) -> tuple[str, str] | None:
-    """The field that this policy does not support, and why; None if none."""
-    if demand.count > 1 and not whole_gpus(demand):
-        return "request", "of several GPUs the topology policy gives whole ones"
-    if demand.device_id:
-        return "id", "the topology policy chooses the GPU"
-    return None
-
-
-def _infeasible(ledger: Ledger, demand: Demand) -> tuple[str, str] | None:
-    return ledger.index(TopologyIndex).infeasible(ledger, demand)
-
-
-_RULES: Final = several_shares.Rules(decide, prefer_near, _infeasible, _unsupported)
+_RULES: Final = _Topology()

@@ -13,6 +13,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import opening
+from kubeshare.core.policies.rules import Refusal
 from kubeshare.core.policies.topology.index import Placement
 from kubeshare.core.policies.topology.node_state import NodeState, OpeningScore, whole_gpus
 from kubeshare.core.topology.links import name_of, without_counts
@@ -21,22 +22,9 @@ from kubeshare.core.topology.subsets import LinkScore
 
 
 def explain(
-    state: State,
-    demand: Demand,
-    place: Placement | None = None,
-    opened: int = 0,
-    *,
-    infeasible: tuple[str, str] = ("", ""),
+    state: State, demand: Demand, place: Placement | None, infeasible: Refusal
 ) -> dict[str, str]:
-    """Why each device and node was passed over: devices first, each in natural order.
-
-    Args:
-        state: the cluster at the time of the decision.
-        demand: the demand.
-        place: what was chosen, if anything.
-        opened: how many of the chosen devices are new.
-        infeasible: the field that makes the demand infeasible, and why; empty if none does.
-    """
+    """See :meth:`kubeshare.core.policies.rules.Rules.explain`."""
     field, never = infeasible
     devices_of: dict[str, list[Device]] = defaultdict(list)
     for device in state.devices.values():
@@ -44,7 +32,7 @@ def explain(
     names = sorted(state.nodes.keys() | devices_of.keys(), key=natural)
     result: dict[str, str] = {}
     of_nodes: dict[str, str] = {}
-    decided = _Decided(Filter(state, demand), place, opened, never)
+    decided = _Decided(Filter(state, demand), place, never)
     for name in names:
         if demand.nodes is not None and name not in demand.nodes:
             of_nodes[name] = reasons.NOT_ASKED
@@ -65,17 +53,15 @@ class _Decided:
         allowed: what the demand may use.
         whole: how many whole GPUs; 0 is a fraction.
         place: what was chosen, if anything.
-        opened: how many of the chosen devices are new.
         never: why the demand is infeasible, if it is.
         taken: the ids of the chosen devices.
         chosen: their paths, for messages.
     """
 
-    def __init__(self, allowed: Filter, place: Placement | None, opened: int, never: str) -> None:
+    def __init__(self, allowed: Filter, place: Placement | None, never: str) -> None:
         self.allowed = allowed
         self.whole = whole_gpus(allowed.demand)
         self.place = place
-        self.opened = opened
         self.never = never
         devices = place.devices if place else ()
         self.taken = {device.id for device in devices}
@@ -120,7 +106,7 @@ class _OnNode:
             return "no GPU"
         if reasons.lists_all_gpus(node, self._devices):
             return None
-        if place is not None and (not decided.opened or place.node == node.name):
+        if place is not None and (not place.new or place.node == node.name):
             return None
         allowed = decided.allowed
         reason = allowed.only or reasons.nothing_to_open(node, self._devices, allowed.demand)

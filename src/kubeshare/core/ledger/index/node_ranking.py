@@ -1,0 +1,93 @@
+"""Rankings of nodes for kinds of demands.
+
+A *ranking* keeps the entries of all nodes for one kind of demand sorted: the first one is the
+answer. A change on a node makes one entry of each ranking stale; the next query of a ranking
+refreshes its stale entries, so an unused ranking costs next to nothing.
+"""
+
+from bisect import bisect_left, insort
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
+from typing import Any, Final, Generic, TypeVar
+
+AT_ONCE: Final = 8
+"""If more than one in so many nodes changed, sorting all of them again is cheaper."""
+
+_FEW_NODES: Final = 8
+_MAX_KEPT: Final = 64
+
+Entry = TypeVar("Entry", bound=tuple[Any, ...])
+"""Sort key, and at the end the name of the node."""
+
+Kind = TypeVar("Kind", bound=Hashable)
+
+
+class NodeRanking(Generic[Entry]):
+    """The entries of the nodes that have one, the least first.
+
+    Args:
+        nodes: the names of all nodes.
+
+    Attributes:
+        stale: names of nodes that have changed since the last refresh.
+        of: node → its entry at the last refresh.
+    """
+
+    def __init__(self, nodes: Iterable[str]) -> None:
+        self.stale = set(nodes)
+        self.of: dict[str, Entry] = {}
+        self._entries: list[Entry] = []
+
+    def refresh(self, entries_of: Callable[[Collection[str]], Mapping[str, Entry]]) -> None:
+        """Replace the entries of changed nodes.
+
+        Args:
+            entries_of: the present entries of those of the named nodes that have one.
+        """
+        if not self.stale:
+            return
+        present = entries_of(self.stale)
+        at_once = len(self.stale) * AT_ONCE > len(self._entries)
+        for name in self.stale:
+            before, entry = self.of.pop(name, None), present.get(name)
+            if entry is not None:
+                self.of[name] = entry
+            if not at_once and before != entry:
+                if before is not None:
+                    del self._entries[bisect_left(self._entries, before)]
+                if entry is not None:
+                    insort(self._entries, entry)
+        if at_once:
+            self._entries = sorted(self.of.values())
+        self.stale.clear()
+
+    def first(self, nodes: frozenset[str] | None) -> Entry | None:
+        """The first entry; `nodes` restricts the nodes, None does not."""
+        if nodes is None:
+            return self._entries[0] if self._entries else None
+        if len(nodes) <= _FEW_NODES:
+            return min((self.of[name] for name in nodes if name in self.of), default=None)
+        return next((entry for entry in self._entries if entry[-1] in nodes), None)
+
+
+class NodeRankings(Generic[Kind, Entry]):
+    """The rankings for recent kinds of demands; one too many replaces the oldest."""
+
+    def __init__(self) -> None:
+        self._rankings: dict[Kind, NodeRanking[Entry]] = {}
+
+    def __len__(self) -> int:
+        return len(self._rankings)
+
+    def of(self, kind: Kind, nodes: Iterable[str]) -> NodeRanking[Entry]:
+        """The ranking for a kind; `nodes` are the names of all nodes, for a new one."""
+        ranking = self._rankings.get(kind)
+        if ranking is None:
+            if len(self._rankings) >= _MAX_KEPT:
+                del self._rankings[next(iter(self._rankings))]
+            ranking = self._rankings[kind] = NodeRanking(nodes)
+        return ranking
+
+    def changed(self, node: str) -> None:
+        """Mark the entries of a node as stale."""
+        for ranking in self._rankings.values():
+            ranking.stale.add(node)
