@@ -3,15 +3,17 @@
 import pytest
 
 from robustness.prove.binpack import BINPACK
-from robustness.prove.engine import Trial, run
+from robustness.prove.engine import Trial, among_many, run
 from robustness.prove.locality import LOCALITY
 from robustness.prove.several_shares import SEVERAL_SHARES
-from robustness.prove.topology import TOPOLOGY, TOPOLOGY_AMONG_MANY
+from robustness.prove.topology import TOPOLOGY
+
+SHORT = (LOCALITY, BINPACK, TOPOLOGY)
 
 
 @pytest.mark.parametrize(
     "trial",
-    [LOCALITY, BINPACK, TOPOLOGY, TOPOLOGY_AMONG_MANY, *SEVERAL_SHARES],
+    [*SHORT, *map(among_many, SHORT), *SEVERAL_SHARES],
     ids=lambda trial: trial.name,
 )
 def test_on_a_few_random_states_it_answers_as_the_slow_one(trial: Trial) -> None:

@@ -12,11 +12,10 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.topology.index import TopologyIndex
 from kubeshare.core.policies.topology.policy import decide
-from robustness.prove.engine import Trial, run
+from robustness.prove.engine import Trial, among_many, run
 from robustness.prove.topology import (
     NODES,
     TOPOLOGY,
-    TOPOLOGY_AMONG_MANY,
     in_short,
     node_and_devices,
     random_demand,
@@ -52,7 +51,7 @@ def assert_explained(ledger: Ledger, demand: Demand, decision: Decision) -> None
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("trial", [TOPOLOGY, TOPOLOGY_AMONG_MANY], ids=lambda trial: trial.name)
+@pytest.mark.parametrize("trial", [TOPOLOGY, among_many(TOPOLOGY)], ids=lambda trial: trial.name)
 def test_on_many_random_states_it_answers_as_the_slow_one(trial: Trial) -> None:
     *_, seen = run(trial, STATES, SEED)
     click.echo(f"{seen.states} states, {seen.distinct} distinct, {dict(seen.branches)}")

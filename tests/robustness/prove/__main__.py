@@ -7,12 +7,13 @@ import time
 import click
 
 from robustness.prove.binpack import BINPACK
-from robustness.prove.engine import Failure, Seen, Trial, run
+from robustness.prove.engine import Failure, Seen, Trial, among_many, run
 from robustness.prove.locality import LOCALITY
 from robustness.prove.several_shares import SEVERAL_SHARES
-from robustness.prove.topology import TOPOLOGY, TOPOLOGY_AMONG_MANY
+from robustness.prove.topology import TOPOLOGY
 
-TRIALS = (LOCALITY, BINPACK, TOPOLOGY, TOPOLOGY_AMONG_MANY, *SEVERAL_SHARES)
+_SHORT = (LOCALITY, BINPACK, TOPOLOGY)
+TRIALS = (*_SHORT, *map(among_many, _SHORT), *SEVERAL_SHARES)
 
 _EVERY_SECONDS = 5.0
 

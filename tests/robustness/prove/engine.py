@@ -22,7 +22,7 @@ from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import LedgerError
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
-from kubeshare.core.ledger.index import device_tree, sorted_blocks
+from kubeshare.core.ledger.index import device_tree, node_ranking, sorted_blocks
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
@@ -185,6 +185,20 @@ def narrow_trees() -> Iterator[None]:
     finally:
         device_tree.WIDTH, device_tree.BOUNDS = wide, many  # type: ignore[misc]
         sorted_blocks.BLOCK = block  # type: ignore[misc]
+
+
+def among_many(trial: Trial) -> Trial:
+    """The trial, with a policy that searches and follows its clusters as those of many nodes."""
+
+    def fast(ledger: Ledger, demand: Demand) -> Decision:
+        few, at_once = node_ranking.FEW_NODES, node_ranking.AT_ONCE
+        node_ranking.FEW_NODES, node_ranking.AT_ONCE = 0, 0  # type: ignore[misc]  # constants elsewhere
+        try:
+            return trial.fast(ledger, demand)
+        finally:
+            node_ranking.FEW_NODES, node_ranking.AT_ONCE = few, at_once  # type: ignore[misc]
+
+    return msgspec.structs.replace(trial, name=f"{trial.name}_among_many", fast=fast)
 
 
 def _hash(device: Device) -> int:

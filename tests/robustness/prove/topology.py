@@ -12,7 +12,6 @@ from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.ledger.device import Device, FreeGpu, Node, SelectableGpu
 from kubeshare.core.ledger.ledger import Ledger
-from kubeshare.core.policies.topology import rankings
 from kubeshare.core.policies.topology.policy import decide
 from kubeshare.core.topology import Level, Links, nvlink
 from kubeshare.core.units import MICROS
@@ -175,17 +174,4 @@ def _links(source: random.Random) -> Links:
     return tuple(tuple(row) for row in links)
 
 
-def decide_as_among_many(ledger: Ledger, demand: Demand) -> Decision:
-    """The policy as it searches and follows clusters of many nodes."""
-    kept = rankings.FEW_NODES, rankings.AT_ONCE
-    rankings.FEW_NODES, rankings.AT_ONCE = 0, 0  # type: ignore[misc]  # constants elsewhere
-    try:
-        return decide(ledger, demand)
-    finally:
-        rankings.FEW_NODES, rankings.AT_ONCE = kept  # type: ignore[misc]
-
-
 TOPOLOGY = Trial("topology", decide, slow_decide, in_short, episode, branch)
-TOPOLOGY_AMONG_MANY = Trial(
-    "topology_among_many", decide_as_among_many, slow_decide, in_short, episode, branch
-)

@@ -1,4 +1,4 @@
-"""Finds the first device of each node that a demand may use, or the first ones.
+"""Finds the first devices of each node that a demand may use.
 
 A policy that scores thousands of nodes keeps the devices of each one sorted. The rules are those
 of :mod:`kubeshare.core.constraints.checks`, in one loop that calls nothing for a device.

@@ -3,9 +3,10 @@
 A policy is a pure function from a ledger and a demand to a decision. It changes nothing: the
 caller records the decision (:func:`kubeshare.core.decision.commit`).
 
-To add a built-in policy, create a package here with three modules, ``policy`` (with ``decide``),
-``index`` (what it derives from the ledger) and ``reasons`` (why GPUs were passed over), and add
-it to :data:`BUILT_IN`. To add one from another package, declare an entry point in the group
+To add a built-in policy, create a package here with three modules, ``policy`` (with ``decide`` and
+``score``, from its :class:`~kubeshare.core.policies.rules.Rules`), ``index`` (what it derives from
+the ledger) and ``reasons`` (why GPUs were passed over), and add it to
+:data:`BUILT_IN`. To add one from another package, declare an entry point in the group
 ``kubeshare.policies``; ``docs/policies.md`` shows how. A built-in name takes precedence.
 """
 

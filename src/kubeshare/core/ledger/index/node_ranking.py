@@ -12,7 +12,9 @@ from typing import Any, Final, Generic, TypeVar
 AT_ONCE: Final = 8
 """If more than one in so many nodes changed, sorting all of them again is cheaper."""
 
-_FEW_NODES: Final = 8
+FEW_NODES: Final = 8
+"""Up to this many nodes are compared one by one; for more the ranking or index is searched."""
+
 _MAX_KEPT: Final = 64
 
 Entry = TypeVar("Entry", bound=tuple[Any, ...])
@@ -64,7 +66,7 @@ class NodeRanking(Generic[Entry]):
         """The first entry; `nodes` restricts the nodes, None does not."""
         if nodes is None:
             return self._entries[0] if self._entries else None
-        if len(nodes) <= _FEW_NODES:
+        if len(nodes) <= FEW_NODES:
             return min((self.of[name] for name in nodes if name in self.of), default=None)
         return next((entry for entry in self._entries if entry[-1] in nodes), None)
 

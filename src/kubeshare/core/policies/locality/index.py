@@ -1,4 +1,4 @@
-"""The index of the locality policy: devices sorted by compute, then memory left.
+"""The locality policy's index: devices by compute and memory left.
 
 Best fit finds the first device of an ascending tree; the trees of groups with an affinity label
 are inverted, since Algorithm 1 uses worst fit there.

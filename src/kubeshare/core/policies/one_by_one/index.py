@@ -1,4 +1,4 @@
-"""The index of a policy with a fixed order: sorted devices and free GPUs.
+"""Sorted devices and free GPUs, for policies with a fixed order.
 
 Devices of one kind and label group are in one tree, which finds the first of them for a demand
 (:mod:`kubeshare.core.ledger.index.group_trees`). Devices on an unknown node are in no tree.
@@ -7,11 +7,12 @@ Devices of one kind and label group are in one tree, which finds the first of th
 from abc import ABC, abstractmethod
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Iterator
-from typing import Any, Final, Generic, TypeAlias, TypeGuard
+from typing import Any, Generic, TypeAlias, TypeGuard
 
 from kubeshare.core.constraints.checks import Group, groups, has_room
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.index import node_ranking
 from kubeshare.core.ledger.index.device_tree import Entry
 from kubeshare.core.ledger.index.free_gpu_nodes import FreeGpuNodes, Position
 from kubeshare.core.ledger.index.group_trees import GroupTrees
@@ -22,8 +23,6 @@ from kubeshare.core.policies.scoring import Score
 
 Ranked: TypeAlias = tuple[Score, str]
 """The rank of the best pick of a node, and the node's name."""
-
-_FEW_NODES: Final = 8
 
 
 class OneByOneIndex(ABC, Generic[Position]):
@@ -147,7 +146,7 @@ class OneByOneIndex(ABC, Generic[Position]):
 
 def _are_few(nodes: frozenset[str] | None) -> TypeGuard[frozenset[str]]:
     """Whether checking all devices of these nodes is faster than a search of the trees."""
-    return nodes is not None and len(nodes) <= _FEW_NODES
+    return nodes is not None and len(nodes) <= node_ranking.FEW_NODES
 
 
 def _position(entry: Entry) -> tuple[int, str]:

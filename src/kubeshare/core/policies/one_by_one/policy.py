@@ -1,4 +1,4 @@
-"""The rules of a policy that takes GPUs one by one in a fixed order.
+"""Rules of policies that take GPUs in a fixed order.
 
 For one GPU the policy's index finds the first device of the cluster. Equal shares of several GPUs
 are placed all or none, on different GPUs of one node and one model. On each node they are taken

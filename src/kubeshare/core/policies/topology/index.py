@@ -15,10 +15,10 @@ import msgspec
 from kubeshare.core.constraints.checks import Group
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.index import node_ranking
 from kubeshare.core.ledger.index.node_ranking import NodeRankings
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.rules import Choice
-from kubeshare.core.policies.topology import rankings
 from kubeshare.core.policies.topology.node_state import (
     Candidate,
     DemandKind,
@@ -106,7 +106,7 @@ class TopologyIndex:
             label_in_use: whether a device has its affinity label.
         """
         nodes = demand.nodes
-        if nodes is not None and len(nodes) <= rankings.FEW_NODES:
+        if nodes is not None and len(nodes) <= node_ranking.FEW_NODES:
             states = [state for name in nodes if (state := self._state(name)) is not None]
             device = closest_in_use(states, demand, label_in_use=label_in_use)
         else:

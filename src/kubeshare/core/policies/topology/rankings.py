@@ -6,14 +6,11 @@ from typing import Final, TypeAlias
 from kubeshare.core.constraints.checks import Group, has_room, labels_admit
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device
+from kubeshare.core.ledger.index import node_ranking
 from kubeshare.core.ledger.index.device_tree import Entry
 from kubeshare.core.ledger.index.group_trees import GroupTrees
-from kubeshare.core.ledger.index.node_ranking import AT_ONCE
 from kubeshare.core.policies.topology.node_state import NodeState
 from kubeshare.core.topology.tree import bits
-
-FEW_NODES: Final = 8
-"""Up to this many nodes are compared one by one; for more the ranking is searched."""
 
 StateOf: TypeAlias = Callable[[str], NodeState | None]
 
@@ -40,7 +37,7 @@ class InUseRanking:
 
     def refresh(self, state_of: StateOf) -> None:
         """Update the devices of changed nodes."""
-        at_once = len(self.stale) * AT_ONCE > len(self._of)
+        at_once = len(self.stale) * node_ranking.AT_ONCE > len(self._of)
         # All are removed first, since a device may have moved from one node to another.
         for name in self.stale:
             for device in self._of.pop(name, ()):
