@@ -110,33 +110,6 @@ def test_a_pod_is_parsed_again_when_the_models_of_the_cluster_change() -> None:
     assert second.model == "Tesla-V100"
 
 
-TWO = [{"name": "a", "request": "0.5"}, {"name": "b", "request": "0.3"}]
-
-
-@pytest.mark.parametrize(
-    ("gpu", "field", "words"),
-    [
-        ({"request": "2.5"}, "spec.gpu", "one share to a pod"),
-        ({"shares": TWO}, "spec.gpu", "(here a, b)"),
-        ({"request": "0.5", "limit": "0.6", "limitAlone": 1}, "spec.gpu.limitAlone", "alone"),
-    ],
-)
-def test_what_no_node_can_attach_is_refused(gpu: Raw, field: str, words: str) -> None:
-    sharepod = a_sharepod()
-    sharepod["spec"]["gpu"] = gpu
-    with pytest.raises(InvalidValueError) as caught:
-        Demands().of_sharepod(sharepod)
-    assert caught.value.field == field
-    assert words in caught.value.message
-
-
-def test_shares_of_a_pod_are_refused_too() -> None:
-    pod = a_sharepod()
-    pod["metadata"]["annotations"] = {"kubeshare.nthu/share.a": "request=.5"}
-    with pytest.raises(InvalidValueError, match=r"metadata.annotations: .*one share to a pod"):
-        Demands().of_pod(pod)
-
-
 def test_whole_gpus_and_a_limit_alone_that_is_the_limit_are_as_before() -> None:
     sharepod = a_sharepod(request="2")
     demand = Demands().of_sharepod(sharepod)

@@ -9,6 +9,8 @@ from kubeshare.core.demand import Demand, Memory, Share
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import GI, MICROS
 from kubeshare.dialects import pod, sharepod
+from kubeshare.dialects.containers import sharing_containers
+from kubeshare.dialects.shares import annotations_of, read_annotation
 
 CONTAINERS = [{"name": "main"}, {"name": "side"}]
 MAIN = Share(
@@ -41,7 +43,8 @@ def a_sharepod(annotations: dict[str, str] | None = None, **gpu: Any) -> dict[st
 
 
 def a_pod(annotations: dict[str, str]) -> dict[str, Any]:
-    return {"metadata": {"name": "a", "uid": "1-2", "annotations": annotations}, "spec": {}}
+    metadata = {"name": "a", "uid": "1-2", "annotations": annotations}
+    return {"metadata": metadata, "spec": {"containers": CONTAINERS}}
 
 
 def test_a_sharepod_lists_its_shares() -> None:
@@ -149,3 +152,57 @@ def test_a_bad_annotation_is_named(text: str, words: str) -> None:
 def test_an_error_has_the_name_of_the_annotation() -> None:
     with pytest.raises(InvalidValueError, match=r"^kubeshare.nthu/share.Bad: 'Bad' is not a name"):
         pod.demand_of(a_pod({"kubeshare.nthu/share.Bad": "request=.5"}))
+
+
+def test_a_container_that_a_share_of_a_pod_names_and_does_not_exist_is_named() -> None:
+    text = pod_refusal(a_pod({"kubeshare.nthu/share.a": "request=.5,containers=main+other"}))
+    assert text.field == "kubeshare.nthu/share.a"
+    assert text.message == "there is no container other; there are main, side"
+
+
+def test_the_author_does_not_choose_the_gpus_of_several_shares() -> None:
+    manifest = a_sharepod(shares=[BIG, {"name": "rest", "request": ".25"}], ids=["a", "b", "c"])
+    manifest["spec"]["nodeName"] = "n1"
+    assert sharepod_refusal(manifest).field == "spec.gpu.ids"
+    manifest["spec"]["gpu"]["attempt"] = 1
+    assert the_sharepod(manifest).shares == (MAIN, REST)
+
+
+ASKING = {"resources": {"limits": {"kubeshare.nthu/vgpu": "1"}}}
+
+
+@pytest.mark.parametrize(
+    ("containers", "shares", "users"),
+    [
+        ([{}, {}, {}], [["a"], ["b"]], "ab"),
+        ([{}, {}, {}], [["a"], []], "abc"),
+        ([{}, {}, {}], [[], []], "abc"),
+        ([{}, ASKING, {}], [[], []], "b"),
+        ([{}, ASKING, {}], [["a"], []], "ab"),
+    ],
+)
+def test_the_containers_of_several_shares(
+    containers: list[dict[str, Any]], shares: list[list[str]], users: str
+) -> None:
+    named = zip("abc", containers, strict=True)
+    spec = {"containers": [{"name": name} | container for name, container in named]}
+    entries = [
+        Share(name=f"s{at}", request_micros=1, containers=tuple(names))
+        for at, names in enumerate(shares)
+    ]
+    assert sharing_containers(spec, entries) == set(users)
+
+
+def test_the_annotations_of_a_share_say_what_it_says() -> None:
+    share = Share(
+        name="b",
+        request_micros=100_000,
+        limit_micros=200_000,
+        limit_alone_micros=900_000,
+        memory=Memory(micros=250_000),
+        count=3,
+    )
+    found = annotations_of((MAIN, share))
+    assert list(found) == ["kubeshare.nthu/share.big", "kubeshare.nthu/share.b"]
+    read = [read_annotation(key.rpartition(".")[2], text, key) for key, text in found.items()]
+    assert tuple(read) == (MAIN, share)

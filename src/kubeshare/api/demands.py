@@ -7,7 +7,7 @@ generation.
 """
 
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection
 from typing import Any, Final
 
 import msgspec
@@ -17,46 +17,8 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects import pod, sharepod
 from kubeshare.kube.resources import Raw
 
-NO_SHARES: Final = (
-    "the nodes of this version attach one share to a pod, of one GPU or the same of several; "
-    "only kubeshare plan places different shares"
-)
-NO_LIMIT_ALONE: Final = (
-    "the nodes of this version enforce the limit whether a share is alone on its GPU or not"
-)
-
 MAX_OBJECTS: Final = 8192
 """Demands that are kept; the least recently used one is dropped first."""
-
-
-def sharepod_demand(raw: Mapping[str, Any]) -> Demand | None:
-    """The demand of a SharePod that this version can carry out; None if it asks for no GPU.
-
-    Raises:
-        InvalidValueError: a value is not acceptable, or no node could attach what it asks for.
-    """
-    return _supported(sharepod.demand_of(raw), "spec.gpu", "spec.gpu.limitAlone")
-
-
-def pod_demand(raw: Mapping[str, Any], models: Collection[str] = ()) -> Demand | None:
-    """The same for a plain pod; a label has dashes for the spaces of the cluster's `models`.
-
-    Raises:
-        InvalidValueError: as above.
-    """
-    return _supported(pod.demand_of(raw, models), "metadata.annotations", f"{pod.PREFIX}limitAlone")
-
-
-def _supported(demand: Demand | None, shares: str, limit_alone: str) -> Demand | None:
-    """Refuse what only `kubeshare plan` places: no node could attach it as it is asked for."""
-    if demand is None:
-        return None
-    if demand.shares:
-        names = ", ".join(share.name for share in demand.shares)
-        raise InvalidValueError(shares, f"{NO_SHARES} (here {names})")
-    if demand.limit_alone_micros not in (None, demand.limit_micros):
-        raise InvalidValueError(limit_alone, NO_LIMIT_ALONE)
-    return demand
 
 
 class _Parsed(msgspec.Struct, frozen=True):
@@ -79,7 +41,7 @@ class Demands:
         Raises:
             InvalidValueError: a value is not acceptable.
         """
-        return self._parse(raw, (), sharepod_demand)
+        return self._parse(raw, (), sharepod.demand_of)
 
     def of_pod(self, raw: Raw, models: Collection[str] = ()) -> Demand | None:
         """The demand of a plain pod; None if it asks for no GPU.
@@ -91,7 +53,7 @@ class Demands:
         Raises:
             InvalidValueError: a value is not acceptable.
         """
-        return self._parse(raw, frozenset(models), lambda found: pod_demand(found, models))
+        return self._parse(raw, frozenset(models), lambda found: pod.demand_of(found, models))
 
     def _parse(
         self, raw: Raw, context: object, parse: Callable[[Raw], Demand | None]

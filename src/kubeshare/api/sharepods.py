@@ -72,14 +72,20 @@ def input_changed(old: Mapping[str, Any], new: Mapping[str, Any]) -> bool:
 
 
 def share_status(demand: Demand) -> dict[str, str]:
-    """The share of each GPU for ``status.share``; see :class:`kubeshare.api.types.v1.Share`."""
-    memory = demand.memory
-    # Either micros or bytes is given.
-    fraction = format_share(memory.micros or 0)
+    """The share of each GPU for ``status.share``; see :class:`kubeshare.api.types.v1.Share`.
+
+    Of several different shares it is the sum.
+    """
+    shares = demand.per_gpu() if demand.shares else (demand,)
+    # Either micros or bytes is given for each.
+    size = sum(share.memory.bytes or 0 for share in shares)
+    fraction = sum(share.memory.micros or 0 for share in shares)
+    memory = [format_memory(size)] if size else []
+    memory += [format_share(fraction)] if fraction or not size else []
     return {
-        "request": format_share(demand.request_micros),
-        "limit": format_share(demand.limit_micros),
-        "memory": fraction if memory.bytes is None else format_memory(memory.bytes),
+        "request": format_share(sum(share.request_micros for share in shares)),
+        "limit": format_share(sum(share.limit_micros for share in shares)),
+        "memory": "+".join(memory),
     }
 
 

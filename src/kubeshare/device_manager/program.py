@@ -5,7 +5,8 @@ from datetime import datetime
 from typing import Final
 
 from kubeshare.api.state.informers import start_informers
-from kubeshare.api.types.constants import MANAGER_DEVICES, NAMESPACE
+from kubeshare.api.types.constants import DEVICE_MANAGER, MANAGER_DEVICES, NAMESPACE
+from kubeshare.api.upgrades import lease_annotations
 from kubeshare.core.policies import Policy
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
 from kubeshare.core.quota.namespace import within_quotas
@@ -31,7 +32,7 @@ from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.controller.leader_election import LeaderElector
 from kubeshare.kube.controller.runtime import Program
 
-NAME: Final = "kubeshare-device-manager"
+NAME: Final = DEVICE_MANAGER
 """The name of the program, and of the Lease that its leader holds."""
 
 
@@ -62,7 +63,16 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
         client, "kubeshare.nthu/device-manager", instance, wall_clock=wall_clock
     )
     elector = (
-        LeaderElector(client, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
+        LeaderElector(
+            client,
+            NAMESPACE,
+            NAME,
+            instance,
+            annotations=lease_annotations(instance),
+            wall_clock=wall_clock,
+        )
+        if elect
+        else None
     )
     program = Program(NAME, client, elector=elector, recorder=recorder, port=port)
     informers = start_informers(program, client, MANAGER_DEVICES, recorder, built)

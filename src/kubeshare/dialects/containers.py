@@ -1,13 +1,15 @@
 """Which containers of a SharePod use its GPU share.
 
 These are the containers that request ``kubeshare.nthu/vgpu`` themselves; if none does, the
-containers in ``spec.gpu.containers``; if none is listed, all but the init containers. Plain pods
-with annotations get the same from the API server (``deploy/policies/plain-pods.yaml``).
+containers in ``spec.gpu.containers``; if none is listed, all but the init containers. Of several
+shares, each names its containers in the same way. Plain pods with annotations get the same from
+the API server (``deploy/policies/plain-pods.yaml``).
 """
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any, Final
 
+from kubeshare.core.demand import Share
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.share_fields import mapping
 
@@ -20,8 +22,12 @@ CONTAINER_FIELDS: Final = ("containers", "initContainers")
 FIELD: Final = "spec.gpu.containers"
 
 
-def sharing_containers(spec: Mapping[str, Any]) -> frozenset[str]:
+def sharing_containers(spec: Mapping[str, Any], shares: Iterable[Share] = ()) -> frozenset[str]:
     """The names of the containers that use the GPU share, from the spec of a SharePod.
+
+    Args:
+        spec: the spec.
+        shares: the different shares of its demand.
 
     Raises:
         InvalidValueError: ``spec.gpu.containers`` names an unknown container, or a container
@@ -36,19 +42,52 @@ def sharing_containers(spec: Mapping[str, Any]) -> frozenset[str]:
                 f"ask for {VGPU_RESOURCE}: 1 instead",
             )
     requesting = frozenset(name for name, resources in containers if VGPU_RESOURCE in resources)
-    named = mapping(spec.get("gpu"), "spec.gpu").get("containers") or ()
+    shares = tuple(shares)
+    in_shares = {name for share in shares for name in share.containers}
+    named = in_shares or mapping(spec.get("gpu"), "spec.gpu").get("containers") or ()
     known = {name for name, _ in containers}
     for name in named:
         if name not in known:
             names = ", ".join(sorted(known))
             raise InvalidValueError(FIELD, f"there is no container {name}; there are {names}")
     every = (str(container.get("name", "")) for container in spec.get("containers") or ())
-    return requesting or frozenset(named) or frozenset(every)
+    if in_shares and not all(share.containers for share in shares):
+        return (requesting or frozenset(every)) | in_shares
+    return requesting | in_shares or frozenset(named) or frozenset(every)
 
 
-def container_names(spec: Mapping[str, Any]) -> frozenset[str]:
-    """The names of all containers of a pod, init containers included."""
-    return frozenset(name for name, _ in _resources(spec))
+def check_users(
+    spec: Mapping[str, Any], shares: Iterable[Share], field: Callable[[Share], str]
+) -> None:
+    """Check that a pod has the containers that its shares name, and no other that uses one.
+
+    Args:
+        spec: the PodSpec.
+        shares: the different shares of its demand.
+        field: returns the name of a share's containers in the manifest.
+
+    Raises:
+        InvalidValueError: a container is unknown, or asks for a GPU and uses no share.
+    """
+    shares = tuple(shares)
+    if not shares:
+        return
+    containers = dict(_resources(spec))
+    for share in shares:
+        for name in share.containers:
+            if name not in containers:
+                raise InvalidValueError(
+                    field(share),
+                    f"there is no container {name}; there are {', '.join(sorted(containers))}",
+                )
+    if not all(share.containers for share in shares):
+        return
+    users = {name for share in shares for name in share.containers}
+    for name, resources in containers.items():
+        if VGPU_RESOURCE in resources and name not in users:
+            raise InvalidValueError(
+                "spec.containers", f"container {name} asks for {VGPU_RESOURCE} and uses no share"
+            )
 
 
 def _resources(spec: Mapping[str, Any]) -> Iterator[tuple[str, frozenset[str]]]:

@@ -15,6 +15,7 @@ from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MICROS
 from kubeshare.dialects import sharedgpu
+from kubeshare.dialects.containers import check_users
 from kubeshare.dialects.share_fields import (
     RequesterRef,
     Spellings,
@@ -24,6 +25,7 @@ from kubeshare.dialects.share_fields import (
     without_own_gpuid,
 )
 from kubeshare.dialects.shares import (
+    SHARE,
     check_together,
     of_several_gpus,
     parse_request,
@@ -41,8 +43,6 @@ REQUESTING: Final = ("request", "limit", "limitAlone", "memory", "count", "id")
 """Annotations that request a GPU by themselves; the others only constrain which one."""
 DECIDED: Final = PREFIX + "gpuids"
 """The annotation by which the scheduler records its decision."""
-SHARE: Final = PREFIX + "share."
-"""The prefix of annotations that request one of several shares; the name of the share follows."""
 
 
 def demand_of(pod: Mapping[str, Any], models: Iterable[str] = ()) -> Demand | None:
@@ -62,6 +62,7 @@ def demand_of(pod: Mapping[str, Any], models: Iterable[str] = ()) -> Demand | No
     ours = {field: annotations[PREFIX + field] for field in FIELDS if PREFIX + field in annotations}
     spellings = Spellings(ours, PREFIX, annotations)
     shares = _shares(annotations)
+    check_users(mapping(pod.get("spec"), "spec"), shares, lambda share: SHARE + share.name)
     requests = bool(shares) or any(field in ours for field in REQUESTING)
     labelled = sharedgpu.read(pod, models)
     if not requests and not spellings.published():

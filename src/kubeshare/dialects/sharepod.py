@@ -3,9 +3,9 @@
 from collections.abc import Mapping
 from typing import Any, Final
 
-from kubeshare.core.demand import Demand, Share
+from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.dialects.containers import container_names, sharing_containers
+from kubeshare.dialects.containers import check_users, sharing_containers
 from kubeshare.dialects.pod_spec import check_form
 from kubeshare.dialects.share_fields import (
     RequesterRef,
@@ -44,34 +44,22 @@ def demand_of(sharepod: Mapping[str, Any]) -> Demand | None:
         return None
     spellings.check_amounts_are_complete(needed=not requests)
     check_form(spec)
-    sharing_containers(spec)
     node = spec.get("nodeName")
     shares = read_list(gpu["shares"], _SHARES) if "shares" in gpu else ()
-    _check_containers(spec, shares)
+    check_users(spec, shares, lambda share: f"{_SHARES}[{share.name}].containers")
+    sharing_containers(spec, shares)
     demand = spellings.demand(
         RequesterRef.of(metadata),
         nodes=frozenset([node]) if node else None,
         attempt=spellings.read("attempt", _attempt) or 0,
         shares=shares,
     )
-    _check_ids(gpu.get("ids"), demand, node)
+    _check_ids(gpu.get("ids"), demand, node, decided=decided)
     spellings.check_memory(demand)
     return demand
 
 
-def _check_containers(spec: Mapping[str, Any], shares: tuple[Share, ...]) -> None:
-    """Check that the pod has the containers that the shares name."""
-    known = container_names(spec)
-    for share in shares:
-        for name in share.containers:
-            if name not in known:
-                raise InvalidValueError(
-                    f"{_SHARES}[{share.name}].containers",
-                    f"there is no container {name}; there are {', '.join(sorted(known))}",
-                )
-
-
-def _check_ids(value: object, demand: Demand, node: object) -> None:
+def _check_ids(value: object, demand: Demand, node: object, *, decided: bool) -> None:
     """Check ``spec.gpu.ids``: one id for each GPU, and only with ``spec.nodeName``."""
     field = "spec.gpu.ids"
     if value is None:
@@ -82,6 +70,8 @@ def _check_ids(value: object, demand: Demand, node: object) -> None:
     least, most = demand.different_gpus(), len(demand.per_gpu())
     if not least <= len(set(ids)) <= most:
         raise InvalidValueError(field, f"{len(set(ids))} GPUs are listed, and count says {most}")
+    if demand.shares and not decided:
+        raise InvalidValueError(field, "the scheduler chooses the GPUs of several shares")
     if not node:
         raise InvalidValueError(field, "the node of the GPUs belongs in spec.nodeName")
 

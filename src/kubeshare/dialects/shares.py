@@ -11,7 +11,14 @@ from typing import Any, Final
 
 from kubeshare.core.demand import Share
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.units import MICROS, Memory, parse_gpus, parse_memory, parse_share
+from kubeshare.core.units import (
+    MICROS,
+    Memory,
+    format_share,
+    parse_gpus,
+    parse_memory,
+    parse_share,
+)
 from kubeshare.dialects.amounts import Amounts
 
 MAX_COUNT: Final = 16
@@ -21,6 +28,9 @@ NO_MEMORY: Final = (
     "asks for no memory, and nothing runs on a GPU without: give an amount such as 1Gi "
     "(as a rule it follows the request, which is 0)"
 )
+
+SHARE: Final = "kubeshare.nthu/share."
+"""The prefix of annotations that request one of several shares; the name of the share follows."""
 
 FIELDS: Final = ("request", "limit", "limitAlone", "memory", "count", "containers")
 """The fields of a share, which are also those of the short form."""
@@ -59,6 +69,24 @@ def read_annotation(name: str, text: object, key: str) -> Share:
             raise InvalidValueError(key, f"{entry.strip()!r} is not a field and its value")
         fields[field] = value.split("+") if field == "containers" else value
     return read_share(name, fields, key)
+
+
+def annotations_of(shares: Iterable[Share]) -> dict[str, str]:
+    """The annotations of a pod that say the same as the shares of its SharePod."""
+    return {SHARE + share.name: _format(share) for share in shares}
+
+
+def _format(share: Share) -> str:
+    memory, alone = share.memory, share.limit_alone_micros
+    fields = {
+        "request": format_share(share.request_micros),
+        "limit": format_share(share.limit_micros),
+        "limitAlone": "" if alone is None else format_share(alone),
+        "memory": format_share(memory.micros) if memory.micros else str(memory.bytes),
+        "count": str(share.count) if share.count > 1 else "",
+        "containers": "+".join(share.containers),
+    }
+    return ",".join(f"{field}={value}" for field, value in fields.items() if value)
 
 
 def read_share(name: object, fields: Mapping[str, Any], path: str) -> Share:

@@ -91,16 +91,16 @@ class Binder:
             ConflictError: the requester was changed.
         """
         node = held[0].spec.node_name
-        if matches_demand(held, demand) and self.still_eligible(requester, node):
+        if matches_demand(held, demand) and self.still_eligible(requester, demand, node):
             return await self.bind(requester, demand, node, [vgpu.metadata.name for vgpu in held])
         if not await self.awaits_release(requester, demand):
             raise StaleDecisionError(f"{demand.name} asks for something else now")
         await self.mark_unschedulable(requester, Reason.RELEASING, RELEASING)
         return None
 
-    def still_eligible(self, requester: Requester, node: str) -> bool:
+    def still_eligible(self, requester: Requester, demand: Demand, node: str) -> bool:
         """Whether the requester may still run on a node."""
-        return node in self._candidates.of(requester).nodes
+        return node in self._candidates.of(requester, demand).nodes
 
     async def awaits_release(self, requester: Requester, demand: Demand) -> bool:
         """Release shares that do not match; True if only the node can release some of them."""
@@ -159,8 +159,9 @@ class Binder:
         Raises:
             StaleDecisionError: one of them has gone.
         """
-        vgpus = [vgpu for name in names if (vgpu := self._pool.get(name)) is not None]
-        if len(vgpus) < len(names):
+        different = set(names)  # a GPU may have several shares of the demand
+        vgpus = [vgpu for name in different if (vgpu := self._pool.get(name)) is not None]
+        if len(vgpus) < len(different):
             raise StaleDecisionError(f"one of the vGPUs {', '.join(names)} has gone")
         return sorted(vgpus, key=lambda vgpu: vgpu.gpuid)
 
@@ -213,7 +214,8 @@ class Binder:
     def _stuck_demand(self, blocked: BlockedRequester) -> StuckDemand:
         held = self._pool.held_by(blocked.demand.uid)
         vgpu = next((vgpu for vgpu in held if not vgpu.spec.uuid or failure(vgpu)), held[0])
-        return StuckDemand.of(blocked.demand, vgpu, self._candidates.of(blocked.requester).nodes)
+        eligible = self._candidates.of(blocked.requester, blocked.demand)
+        return StuckDemand.of(blocked.demand, vgpu, eligible.nodes)
 
     async def mark_unschedulable(
         self,

@@ -8,6 +8,8 @@ from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.predicates import exclusions
 from kubeshare.api.predicates.eligibility import Eligibility, Eligible, without_excluded
 from kubeshare.api.types.v1 import ExcludedNode
+from kubeshare.api.upgrades import Upgrades
+from kubeshare.core.demand import Demand
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.scheduler.requesters.base import Requester
 
@@ -21,6 +23,7 @@ class CandidateNodes:
     Args:
         eligibility: the nodes that accept a pod.
         configuration: gives the length of an exclusion.
+        upgrades: which nodes cannot carry out a demand yet.
         wall_clock: gives the present, aware.
     """
 
@@ -28,16 +31,24 @@ class CandidateNodes:
         self,
         eligibility: Eligibility,
         configuration: DynamicConfiguration,
+        upgrades: Upgrades,
         wall_clock: Callable[[], datetime],
     ) -> None:
         self._eligibility = eligibility
+        self._upgrades = upgrades
         self._configuration = configuration
         self._wall_clock = wall_clock
         self._excluded: dict[str, tuple[ExcludedNode, ...]] = {}  # by the uid of a requester
 
-    def of(self, requester: Requester) -> Eligible:
-        """The nodes that accept the requester's pod and are not excluded for it."""
+    def of(self, requester: Requester, demand: Demand) -> Eligible:
+        """The nodes that accept the requester's pod and are not excluded for it.
+
+        Args:
+            requester: the object.
+            demand: its demand.
+        """
         eligible = requester.filter(self._eligibility.of(requester.pod_spec))
+        eligible = self._upgrades.filter(demand, eligible)
         now = self._wall_clock()
         return without_excluded(eligible, exclusions.active(self._entries(requester), now))
 

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.vgpu_store import VGPUStore
+from kubeshare.api.upgrades import Upgrades
 from kubeshare.core.policies import Policy
 from kubeshare.scheduler.binding import Binder
 from kubeshare.scheduler.candidate_nodes import CandidateNodes
@@ -21,6 +22,7 @@ class SchedulingContext:
         policy: places demands.
         cluster_state: the GPUs of the cluster.
         candidates: the nodes that requesters may run on.
+        upgrades: whether the device manager can carry out a demand.
         kinds: finds requesters, by the kind of object.
         binder: carries decisions out.
         preemptor: evicts pods for requesters of higher priority.
@@ -30,6 +32,7 @@ class SchedulingContext:
     policy: Policy
     cluster_state: ClusterState
     candidates: CandidateNodes
+    upgrades: Upgrades
     kinds: Mapping[str, RequesterKind]
     binder: Binder
     preemptor: Preemptor

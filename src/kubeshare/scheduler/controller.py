@@ -99,6 +99,11 @@ class Scheduler:
         if requester.not_ready:
             await requester.set_condition(Reason.POSTPONED, requester.not_ready)
             return retry
+        if outdated := self._context.upgrades.outdated_program(demand):
+            await self._context.binder.mark_unschedulable(
+                requester, Reason.UPGRADE_IN_PROGRESS, outdated
+            )
+            return retry
         gang = requester.standing().gang
         await self._context.pool.settle()
         if gang is not None:
@@ -113,7 +118,7 @@ class Scheduler:
 
     async def _decide(self, requester: Requester, demand: Demand) -> Outcome:
         context = self._context
-        eligible = context.candidates.of(requester)
+        eligible = context.candidates.of(requester, demand)
         ledger = context.cluster_state.ledger()
         priority = requester.standing().priority
         now = asyncio.get_running_loop().time()
@@ -126,7 +131,7 @@ class Scheduler:
             node, devices, new = decision.node, decision.devices, decision.created
             bind = partial(context.binder.bind, requester, demand, node, devices, new=new)
             return await self._bind(requester, bind)
-        if decision.outcome == "rejected":
+        if decision.outcome == "rejected" and not eligible.outdated:
             await context.binder.mark_unschedulable(requester, Reason.NEVER_FITS, explain(decision))
             return context.candidates.next_retry([requester])
         return await self._wait_for_room(requester, demand, decision, eligible, ledger)
@@ -142,8 +147,9 @@ class Scheduler:
         """Report a pending decision, and preempt others if that is allowed."""
         context = self._context
         suggest = partial(helpful_change, context.policy, ledger, demand, eligible)
-        beyond_quota = decision.field == namespace.FIELD
-        reason = Reason.QUOTA if beyond_quota else Reason.NO_ROOM
+        reason = Reason.UPGRADE_IN_PROGRESS if eligible.outdated else Reason.NO_ROOM
+        if decision.field == namespace.FIELD:
+            reason = Reason.QUOTA
         await context.binder.mark_unschedulable(requester, reason, explain(decision), suggest)
         priority = requester.standing().priority
         request = RoomRequest(

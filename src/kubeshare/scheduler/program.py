@@ -12,8 +12,20 @@ from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.state.informers import Informers, start_informers
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types import core_v1
-from kubeshare.api.types.constants import LABEL_ROLE, MANAGER_SCHEDULER, NAMESPACE, ROLE_POD
+from kubeshare.api.types.constants import (
+    LABEL_ROLE,
+    MANAGER_SCHEDULER,
+    NAMESPACE,
+    ROLE_POD,
+    SCHEDULER,
+)
 from kubeshare.api.types.v1 import GPUNode
+from kubeshare.api.upgrades import (
+    Upgrades,
+    leader_changed,
+    lease_annotations,
+    watch_device_manager,
+)
 from kubeshare.core.policies import Policy
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
 from kubeshare.core.quota.namespace import within_quotas
@@ -44,7 +56,7 @@ from kubeshare.scheduler.requesters.sharepod import SharePods
 from kubeshare.scheduler.scheduled_condition import ScheduledCondition
 from kubeshare.scheduler.volume_binding import VolumeBinder
 
-NAME: Final = "kubeshare-scheduler"
+NAME: Final = SCHEDULER
 """The name of the program and of its Lease."""
 CONCURRENT_BINDS: Final = 16
 """Requesters that are bound in the background while the next one is scheduled."""
@@ -73,10 +85,21 @@ def scheduler_program(  # noqa: PLR0913 - its options
     """
     recorder = EventRecorder(client, "kubeshare.nthu/scheduler", instance, wall_clock=wall_clock)
     elector = (
-        LeaderElector(client, NAMESPACE, NAME, instance, wall_clock=wall_clock) if elect else None
+        LeaderElector(
+            client,
+            NAMESPACE,
+            NAME,
+            instance,
+            annotations=lease_annotations(instance),
+            wall_clock=wall_clock,
+        )
+        if elect
+        else None
     )
     program = Program(NAME, client, elector=elector, recorder=recorder, port=port)
     informers = start_informers(program, client, MANAGER_SCHEDULER, recorder, built)
+    leases = program.add_reflector(watch_device_manager(client))
+    upgrades = Upgrades(leases.store, informers.gpunodes.store)
     gated: Reflector[Raw] = program.add_reflector(
         Reflector(client, PODS, labels=f"{LABEL_ROLE}={ROLE_POD}", fields="spec.nodeName=")
     )
@@ -90,7 +113,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
     metrics = Metrics(program.registry, unschedulable)
     configuration = informers.configuration
     candidates = CandidateNodes(
-        Eligibility(informers.nodes, configuration), configuration, wall_clock
+        Eligibility(informers.nodes, configuration), configuration, upgrades, wall_clock
     )
     queue: WorkQueue[RequesterKey] = WorkQueue("scheduler", priority=by_priority(kinds))
     nominations = Nominations(on_freed=partial(_retry_all, queue, unschedulable))
@@ -103,6 +126,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
         policy=policy,
         cluster_state=informers.cluster_state,
         candidates=candidates,
+        upgrades=upgrades,
         kinds=kinds,
         binder=Binder(
             policy,
@@ -134,6 +158,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
     controller.watch(gated, gang_members(kinds), when=affects_gang)
     controller.watch(informers.pods, pods.short_of_resources, when=_frees_resources)
     _retry_when_the_cluster_changes(controller, informers, unschedulable)
+    controller.watch(leases, lambda _: unschedulable.oldest_first(), when=leader_changed)
     program.add_controller(controller)
     return program
 

@@ -47,6 +47,7 @@ class Actors:
         machines: the nodes on which the real agent runs, with a kubelet of their own.
         devices: node -> its GPUs, as its agent reports them.
         binds_whole: False while kube-scheduler binds no pods of users.
+        outdated: nodes whose agent is of an earlier version.
         removes: False while kubelets do not remove deleted pods.
     """
 
@@ -64,6 +65,7 @@ class Actors:
         self.machines: dict[str, Machine] = {}
         self.devices: dict[str, list[Raw]] = {}
         self.binds_whole = True
+        self.outdated: set[str] = set()
         self.removes = True
         self._wake = asyncio.Event()
         server.storage.after_change.append(lambda *_: self._wake.set())
@@ -212,7 +214,8 @@ class Actors:
             if self.server.stored(GPUNODES, name) is None:
                 owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
                 metadata = {"name": name, "ownerReferences": [owner]}
-                spec = {"devices": self.devices[name], "supportsOwned": True}
+                supported = {"supportsOwned": True, "supportsShares": name not in self.outdated}
+                spec = {"devices": self.devices[name], **supported}
                 self.server.seed(GPUNODES, {"metadata": metadata, "spec": spec})
 
     def _prepare(self, pod: Raw) -> bool:

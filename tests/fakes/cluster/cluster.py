@@ -181,11 +181,12 @@ class FakeCluster:
 
     def share(self, name: str, request: object = "0.3", **more: Any) -> Raw:
         """Creates a SharePod; ``more`` are ``spec``, ``annotations``, ``labels`` and fields of
-        ``spec.gpu``, whose ``memory`` is 1Gi by default.
+        ``spec.gpu``, whose ``memory`` is 1Gi by default, or ``gpu``, all these fields.
         """
         annotations, spec = more.pop("annotations", {}), more.pop("spec", {})
-        labels = more.pop("labels", {})
-        gpu = {"request": request, "memory": "1Gi", **more} if request is not None else None
+        labels, gpu = more.pop("labels", {}), more.pop("gpu", None)
+        if gpu is None and request is not None:
+            gpu = {"request": request, "memory": "1Gi", **more}
         self._created += 1
         metadata = {
             "namespace": "default",

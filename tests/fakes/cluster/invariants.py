@@ -1,5 +1,6 @@
 """Checks after each change what must always hold, whatever fails."""
 
+import math
 from typing import Any
 
 from fakes.cluster.actors import Actors
@@ -7,6 +8,8 @@ from fakes.cluster.pods import ended, holders, requested
 from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
+from kubeshare.dialects.pod import PREFIX
+from kubeshare.dialects.shares import SHARE
 from kubeshare.kube.resources import NODES, PODS
 from kubeshare.simulator.control import FakeApiServer
 
@@ -18,7 +21,7 @@ class Invariants:
 
     Attributes:
         violations: one sentence for each violation.
-        doubles: whether a demand may temporarily hold more GPUs than it requests.
+        doubles: whether a demand may temporarily hold more shares than it requests.
     """
 
     def __init__(self, server: FakeApiServer, actors: Actors) -> None:
@@ -27,14 +30,14 @@ class Invariants:
         self._server = server
         self._actors = actors
         self._has: dict[str, int] = {}  # node -> the largest number of GPUs that it has offered
-        self._asked: dict[str, int] = {}  # uid of a SharePod -> the number of GPUs that it requests
+        self._asked: dict[str, int] = {}  # uid of a demand -> the number of shares that it requests
         server.storage.after_change.append(lambda *_: self._check())
 
     def held_twice(self) -> list[str]:
-        """The demands that hold more GPUs than they request."""
+        """The demands that hold more shares than they request."""
         held = [each["demand"] for vgpu in self._server.all(VGPUS) for each in holders(vgpu)]
         return [
-            f"{uid} holds {held.count(uid)} GPUs"
+            f"{uid} holds {held.count(uid)} shares"
             for uid in sorted(set(held))
             if held.count(uid) > self._asked.get(uid, 1)
         ]
@@ -76,14 +79,18 @@ class Invariants:
         """Every reason of a condition is a member of ``Reason``."""
         for each in self._server.all(SHAREPODS):
             # Kept, since a share is held for a while after its SharePod was deleted.
-            gpu = each["spec"].get("gpu") or {}
-            self._asked[each["metadata"]["uid"]] = gpu.get("count", 1)
+            self._asked[each["metadata"]["uid"]] = _shares(each["spec"].get("gpu") or {})
             conditions = each.get("status", {}).get("conditions", [])
             self.violations += [
                 f"{condition['reason']} is no reason of a condition"
                 for condition in conditions
                 if condition["reason"] not in set(Reason)
             ]
+        for pod in self._server.all(PODS, "default"):
+            annotations = pod["metadata"].get("annotations") or {}
+            gpu = {field: annotations.get(PREFIX + field) for field in ("request", "count")}
+            shares = [{"name": key} for key in annotations if key.startswith(SHARE)]
+            self._asked[pod["metadata"]["uid"]] = _shares(gpu | {"shares": shares})
 
     def _check_containers(self) -> None:
         """No container runs unless its pod holds a share."""
@@ -92,6 +99,18 @@ class Invariants:
             held = {each.get("podUid") for vgpu in vgpus for each in holders(vgpu)}
             free = sorted(machine.containers - held)
             self.violations += [f"{uid} runs on {machine.name} without a share" for uid in free]
+
+
+def _shares(gpu: Raw) -> int:
+    """The number of shares that a SharePod requests, one for each GPU of a count."""
+    if named := gpu.get("shares"):
+        return sum(each.get("count", 1) for each in named)
+    if gpu.get("count"):
+        return int(gpu["count"])
+    try:
+        return max(1, math.ceil(float(gpu.get("request") or 1)))
+    except ValueError:
+        return 1  # in another unit, or not valid
 
 
 def _uuid(vgpu: Raw) -> str:

@@ -314,7 +314,11 @@ class _Gpus:
             for each in self._devices
         )
         return GPUNodeSpec(
-            driver_version="550.1", agent_version="test", supports_owned=True, devices=devices
+            driver_version="550.1",
+            agent_version="test",
+            supports_owned=True,
+            supports_shares=True,
+            devices=devices,
         )
 
     def processes(self) -> list[Any]:

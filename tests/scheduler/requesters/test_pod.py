@@ -7,6 +7,7 @@ from expectations import (
     expect_decided,
     expect_event,
     expect_holders,
+    expect_holding,
     expect_pending,
     expect_running,
     expect_vgpus,
@@ -113,18 +114,14 @@ async def test_a_bad_value_is_told_by_the_name_of_its_annotation(cluster: FakeCl
 
 
 @scenario(n1=3)
-async def test_different_shares_are_refused_by_a_condition_and_hold_nothing(
-    cluster: FakeCluster,
-) -> None:
+async def test_two_and_a_half_gpus_of_a_pod(cluster: FakeCluster) -> None:
     cluster.start()
     # An empty annotation is absent.
-    absent = {"kubeshare.nthu/memory": ""}
-    cluster.plain("a", "2.5", annotations=absent)
-    await expect_event(cluster, "a")
-    assert reason(cluster) == "Invalid"
-    message = cluster.pod_condition("a")["message"]
-    assert message.startswith("metadata.annotations: the nodes of this version attach one share")
-    assert not cluster.vgpus()
+    cluster.plain("a", "2.5", annotations={"kubeshare.nthu/memory": ""})
+    await expect_running(cluster, "a")
+    await expect_holding(cluster, "a", "a", "a")
+    gpuids = the_pod(cluster, "a")["metadata"]["annotations"]["kubeshare.nthu/gpuids"]
+    assert len(gpuids.split(",")) == 3
 
 
 @scenario(n1=1)

@@ -33,11 +33,13 @@ class Eligible(Struct, frozen=True):
         nodes: the names of the nodes.
         refusals: name of each other node -> why not.
         gpus: node and GPUID of each excluded vGPU on these nodes -> why not.
+        outdated: the other nodes that are refused until an upgrade is complete.
     """
 
     nodes: frozenset[str]
     refusals: Mapping[str, str]
     gpus: Mapping[tuple[str, str], str] = {}
+    outdated: frozenset[str] = frozenset()
 
     def excluding(self, refused: Mapping[str, str]) -> "Eligible":
         """The same without these nodes; ``refused`` maps their names to the reason."""

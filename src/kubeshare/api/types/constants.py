@@ -7,6 +7,14 @@ from kubeshare.dialects import containers
 GROUP: Final = "kubeshare.nthu"
 NAMESPACE: Final = "kubeshare-system"
 
+# The controllers, and the Leases that their leaders hold.
+SCHEDULER: Final = "kubeshare-scheduler"
+DEVICE_MANAGER: Final = "kubeshare-device-manager"
+# On a Lease: the leader that wrote these annotations, and what its version can do.
+ANNOTATION_LEADER: Final = "kubeshare.nthu/leader"
+ANNOTATION_SUPPORTS: Final = "kubeshare.nthu/supports"
+SUPPORTS_SHARES: Final = "shares"
+
 # The extended resource that a container requests, and the DRA driver behind it.
 VGPU_RESOURCE: Final = containers.VGPU_RESOURCE
 VGPU_RESOURCES: Final = containers.VGPU_RESOURCES

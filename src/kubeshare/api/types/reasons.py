@@ -23,6 +23,7 @@ class Reason(StrEnum):
 
     # Scheduled, or Allocated
     NO_ROOM = "NoRoom"
+    UPGRADE_IN_PROGRESS = "UpgradeInProgress"
     RELEASING = "Releasing"
 
     # Allocated

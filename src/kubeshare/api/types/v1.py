@@ -142,7 +142,7 @@ class SharePodSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
 
 class Share(Struct, frozen=True, kw_only=True, gc=False):
-    """The share of each GPU of a SharePod, as text for people, in either spelling."""
+    """The share of each GPU of a SharePod, or the sum of different ones, as text for people."""
 
     request: str = ""
     limit: str = ""
@@ -216,7 +216,8 @@ class GPUNodeSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
     ``count`` is the number of devices, for ``kubectl get``; ``dra_count`` the number of those
     that a DRA driver offers, which the Node object does not show. ``supports_owned`` says that
-    the agent shares GPUs without a placeholder; one of an earlier release does not.
+    the agent shares GPUs without a placeholder, ``supports_shares`` that it attaches several
+    shares to a pod; one of an earlier release does not.
     """
 
     driver_version: str = ""
@@ -224,6 +225,7 @@ class GPUNodeSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     count: int = 0
     dra_count: int = 0
     supports_owned: bool = False
+    supports_shares: bool = False
     devices: tuple[GPUDevice, ...] = ()
     links: tuple[GPULink, ...] = ()
 

@@ -16,6 +16,8 @@ from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
+from kubeshare.api.upgrades import without_outdated_agents
+from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
@@ -40,6 +42,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         ledger: its GPUs.
         nodes: its nodes.
+        gpunodes: what the node agents report.
         pods: all pods.
         vgpus: its vGPUs.
         policy: places demands, within the quotas of the namespace.
@@ -49,16 +52,18 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
 
     ledger: Ledger
     nodes: Sequence[core_v1.Node]
+    gpunodes: Sequence[GPUNode]
     pods: Sequence[core_v1.Pod]
     vgpus: Sequence[VGPU]
     policy: Policy
     configuration: Configuration | None
     now: datetime
 
-    def where(self, resource: Resource[Raw], raw: Mapping[str, Any]) -> Eligible:
-        """The nodes and vGPUs that a SharePod or pod may go to."""
+    def where(self, resource: Resource[Raw], raw: Mapping[str, Any], demand: Demand) -> Eligible:
+        """The nodes and vGPUs that a SharePod or pod with a demand may go to."""
         owned = self.configuration.owned if self.configuration else None
-        may = eligible(self.nodes, raw["spec"], owned)
+        found = {each.metadata.name: each for each in self.gpunodes}
+        may = without_outdated_agents(demand, eligible(self.nodes, raw["spec"], owned), found.get)
         if resource is not SHAREPODS:
             return may
         noted = sharepods.view(raw).spec.gpu.set_aside
@@ -92,9 +97,10 @@ async def read(client: "Client", chosen: Policy, namespace: str, now: datetime) 
     pods = (await client.list(core_v1.PODS)).items
     configuration = await _configuration(client)
     in_force = configuration or Configuration()
+    gpunodes = (await client.list(GPUNODES.into(GPUNode))).items
     built = ledger_builder.build(
         vgpus,
-        (await client.list(GPUNODES.into(GPUNode))).items,
+        gpunodes,
         nodes,
         pods,
         label_scope=in_force.label_scope,
@@ -103,6 +109,7 @@ async def read(client: "Client", chosen: Policy, namespace: str, now: datetime) 
     return Seen(
         ledger=built,
         nodes=nodes,
+        gpunodes=gpunodes,
         pods=pods,
         vgpus=vgpus,
         policy=within_gpuid_scope(

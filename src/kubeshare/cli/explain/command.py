@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any, Final
 import click
 import msgspec
 
-from kubeshare.api.demands import pod_demand, sharepod_demand
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.sharepods import original_demand
 from kubeshare.api.types.v1 import SHAREPODS, GPUSpec
@@ -26,6 +25,7 @@ from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.errors import InvalidValueError, UnknownPolicyError
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import Policy, policy
+from kubeshare.dialects import pod, sharepod
 from kubeshare.dialects.priority_and_gang import standing_of
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.clock import utc_now
@@ -129,7 +129,7 @@ async def find_out(client: "Client", chosen: Policy, name: str, namespace: str) 
         ApiError: the cluster cannot be read.
     """
     resource, raw = await _read(client, name, namespace)
-    demand_of = pod_demand if resource is PODS else sharepod_demand
+    demand_of = pod.demand_of if resource is PODS else sharepod.demand_of
     title = f"{namespace}/{raw['metadata']['name']}"
     try:
         demand, standing = demand_of(raw), standing_of(raw)
@@ -154,7 +154,7 @@ async def find_out(client: "Client", chosen: Policy, name: str, namespace: str) 
         claim, needed = together.claim, together.needed
     else:
         ask = msgspec.convert(raw["spec"].get("gpu") or {}, GPUSpec)
-        where, asked = seen.where(resource, raw), original_demand(ask, demand)
+        where, asked = seen.where(resource, raw, demand), original_demand(ask, demand)
         held, decision, change = _alone(seen, asked, where)
         claim, needed = (restrict_nodes(asked, where),), 1
     waits = decision.outcome == "pending" and not held and claim

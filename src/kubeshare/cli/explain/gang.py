@@ -6,7 +6,6 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from kubeshare.api import sharepods
-from kubeshare.api.demands import pod_demand, sharepod_demand
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD
 from kubeshare.api.types.core_v1 import TERMINAL_PHASES
@@ -19,6 +18,7 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Gang, GangPlacement, place_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.preemption import change_for_gang
+from kubeshare.dialects import pod, sharepod
 from kubeshare.dialects.priority_and_gang import GROUP_NAME, Standing, standing_of
 from kubeshare.kube.resources import PODS, Raw, Resource
 from kubeshare.scheduler.gang.members import check_agreement, gang_terms
@@ -246,13 +246,13 @@ def _member(
         created=metadata.get("creationTimestamp") or "",
         demand=demand,
         standing=standing,
-        where=seen.where(resource, raw),
+        where=seen.where(resource, raw, demand),
         decided=decided,
         held=tuple(sorted(devices[gpu].path for gpu in seen.ledger.held_by(demand.uid))),
     )
 
 
 _KINDS: tuple[tuple[Resource[Raw], Callable[[Mapping[str, Any]], Demand | None]], ...] = (
-    (SHAREPODS, sharepod_demand),
-    (PODS, pod_demand),
+    (SHAREPODS, sharepod.demand_of),
+    (PODS, pod.demand_of),
 )

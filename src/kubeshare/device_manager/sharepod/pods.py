@@ -28,7 +28,9 @@ from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.device_manager.metrics import Metrics
 from kubeshare.device_manager.sharepod.pod_assignment import PodAssignments
+from kubeshare.dialects import sharepod as sharepod_dialect
 from kubeshare.dialects.containers import CONTAINER_FIELDS, sharing_containers
+from kubeshare.dialects.shares import SHARE, annotations_of
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import AlreadyExistsError, NotFoundError
 from kubeshare.kube.meta import Key
@@ -174,16 +176,23 @@ def manifest(sharepod: Raw, vgpus: Sequence[VGPU]) -> dict[str, Any]:
     # Admission lets only KubeShare set the label of the vGPU.
     labels.pop(LABEL_VGPU, None)
     spec = {name: value for name, value in sharepod["spec"].items() if name != "gpu"}
+    demand = sharepod_dialect.demand_of(sharepod) if vgpus else None
+    shares = demand.shares if demand else ()
     if vgpus:
         labels[LABEL_VGPU] = vgpus[0].metadata.name
         spec.pop("nodeName", None)
         spec["affinity"] = require_node(spec.get("affinity") or {}, vgpus[0].spec.node_name)
-        sharers = sharing_containers(sharepod["spec"])
+        sharers = sharing_containers(sharepod["spec"], shares)
         for kind in CONTAINER_FIELDS:
             if spec.get(kind):
                 spec[kind] = [_asking(one) if one["name"] in sharers else one for one in spec[kind]]
-    annotations = dict(metadata.get("annotations") or {})
-    annotations.pop(_NOT_COPIED, None)
+    # By these annotations the node agent knows which containers use which share.
+    annotations = {
+        key: value
+        for key, value in (metadata.get("annotations") or {}).items()
+        if key != _NOT_COPIED and not key.startswith(SHARE)
+    }
+    annotations |= annotations_of(shares)
     owner = {
         "apiVersion": f"{GROUP}/v1",
         "kind": "SharePod",

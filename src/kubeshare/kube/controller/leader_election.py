@@ -18,7 +18,7 @@ leads, and then its conditional writes fail.
 import asyncio
 import math
 import random
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from datetime import datetime
 from typing import Final
 
@@ -64,7 +64,7 @@ class Lease(Struct, frozen=True, kw_only=True):
     spec: LeaseSpec = field(default_factory=LeaseSpec)
 
 
-_LEASES = LEASES.into(Lease)
+TYPED_LEASES: Final = LEASES.into(Lease)
 
 
 class LeaderElector:
@@ -79,6 +79,7 @@ class LeaderElector:
         renew_deadline: seconds without a renewal after which this one stops.
         retry: a candidate reads the Lease every 2 x ``retry`` seconds or a little earlier; a leader
             renews after half its ``renew_deadline``, and retries every ``retry`` / 4 seconds.
+        annotations: written into the Lease with each change of its holder, beside those of others.
         wall_clock: for the times in the Lease, which only people read.
         draw: returns a random number in [0, 1), for jitter.
 
@@ -97,6 +98,7 @@ class LeaderElector:
         duration: float = 10.0,
         renew_deadline: float = 8.0,
         retry: float = 2.2,
+        annotations: Mapping[str, str] | None = None,
         wall_clock: Callable[[], datetime] = utc_now,
         draw: Callable[[], float] = random.random,
     ) -> None:
@@ -109,6 +111,7 @@ class LeaderElector:
         self._duration = duration
         self._renew_deadline = renew_deadline
         self._retry = retry
+        self._annotations = dict(annotations or {})
         self._wall_clock = wall_clock
         self._draw = draw
         self._seen: Lease | None = None
@@ -221,24 +224,31 @@ class LeaderElector:
 
     async def _read(self) -> Lease | None:
         try:
-            return await self._client.get(_LEASES, self.name, self._namespace)
+            return await self._client.get(TYPED_LEASES, self.name, self._namespace)
         except NotFoundError:
             return None
 
     async def _create(self) -> bool:
         body = {
-            "metadata": {"name": self.name, "namespace": self._namespace},
+            "metadata": {
+                "name": self.name,
+                "namespace": self._namespace,
+                "annotations": self._annotations,
+            },
             "spec": self._claim(None),
         }
         try:
-            self._observe(await self._client.create(_LEASES, body))
+            self._observe(await self._client.create(TYPED_LEASES, body))
         except AlreadyExistsError:
             return False
         return True
 
     async def _write(self, lease: Lease, spec: dict[str, object]) -> Lease:
+        annotations = lease.metadata.annotations | self._annotations
+        described = {"op": "add", "path": "/metadata/annotations", "value": annotations}
+        changed = annotations != lease.metadata.annotations
         return await self._client.json_patch(
-            _LEASES,
+            TYPED_LEASES,
             self.name,
             [
                 {
@@ -247,6 +257,7 @@ class LeaderElector:
                     "value": lease.metadata.resource_version,
                 },
                 {"op": "add", "path": "/spec", "value": spec},
+                *([described] if changed else ()),
             ],
             self._namespace,
         )

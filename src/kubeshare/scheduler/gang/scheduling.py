@@ -167,7 +167,8 @@ class GangScheduler:
         """The demands of the members without shares, and the nodes of each, by its uid."""
         asking = [member for member in members.waiting if not member.held]
         eligible = {
-            member.requester.uid: self._context.candidates.of(member.requester) for member in asking
+            member.requester.uid: self._context.candidates.of(member.requester, member.demand)
+            for member in asking
         }
         request = RoomRequest(
             owner=members.name,
@@ -228,7 +229,9 @@ class GangScheduler:
     def _may_keep(self, member: Member) -> bool:
         """Its shares match its demand, on a node that it may still run on."""
         node = member.held[0].spec.node_name
-        return member.ready and self._context.binder.still_eligible(member.requester, node)
+        return member.ready and self._context.binder.still_eligible(
+            member.requester, member.demand, node
+        )
 
     async def _bind_ready(self, requester: Requester, members: Members) -> GangResult | None:
         """Bind all members that hold their shares, once all their vGPUs are ready."""

@@ -160,7 +160,9 @@ class _SharePodRequester(RequesterObject[SharePods, SharePod]):
 
     def _decision(self, node: str, gpuids: Sequence[str]) -> list[Mapping[str, Any]]:
         decision: dict[str, Any] = {"attempt": self.view.spec.gpu.attempt + 1}
-        decision |= {"id": gpuids[0]} if len(gpuids) == 1 else {"ids": list(gpuids)}
+        demand = self.demand()
+        several = len(gpuids) > 1 or (demand is not None and demand.shares)
+        decision |= {"ids": list(gpuids)} if several else {"id": gpuids[0]}
         decision |= {"idGiven": bool(self.gpuids), "nodeGiven": bool(self.view.spec.node_name)}
         gpu = (self.raw["spec"].get("gpu") or {}) | decision
         version = self.view.metadata.resource_version
