@@ -151,6 +151,59 @@ def test_an_annotation_says_which_containers_share(space: Namespace) -> None:
     assert sharing(pod, "initContainers") == ["warm"]
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "users", "before"),
+    [
+        ("a+warm", "c", ["a", "c"], ["warm"]),
+        ("a", "", ["a", "b", "c"], []),
+        ("", "warm", ["a", "b", "c"], ["warm"]),
+    ],
+)
+def test_each_of_several_shares_says_which_containers_share(
+    space: Namespace, first: str, second: str, users: list[str], before: list[str]
+) -> None:
+    texts = [
+        f"request=.5,containers={names}" if names else "request=.5" for names in (first, second)
+    ]
+    pod = space.create(
+        {f"kubeshare.nthu/share.{at}": text for at, text in enumerate(texts)},
+        containers=[{"name": name, "image": "x"} for name in ("a", "b", "c")],
+        initContainers=[{"name": name, "image": "x"} for name in ("warm", "copy")],
+    )
+
+    assert sharing(pod) == users
+    assert sharing(pod, "initContainers") == before
+
+
+@pytest.mark.parametrize("by", [SCHEDULER, DEVICES])
+def test_which_containers_use_which_share_stays_once_the_pod_has_them(
+    space: Namespace, by: str
+) -> None:
+    key, text = "kubeshare.nthu/share.a", "request=.5,containers=main"
+    if by == SCHEDULER:
+        pod = space.create({key: text})
+        # While it waits it may ask for something else.
+        replaced = {
+            "op": "replace",
+            "path": "/metadata/annotations",
+            "value": {key: f"{text},limit=1"},
+        }
+        space.patch(pod, replaced)
+        space.patch(pod, {"op": "remove", "path": "/spec/schedulingGates"}, by=SCHEDULER)
+    else:
+        labels = {LABEL_ROLE: "sharepod", "kubeshare.nthu/sharepod-uid": "u"}
+        pod = space.create({key: text}, labels, by=DEVICES)
+    note = {"op": "add", "path": "/metadata/annotations/note", "value": "mine"}
+    space.patch(pod, note)
+    for change in (
+        {"op": "replace", "path": "/metadata/annotations", "value": {key: "request=.5"}},
+        {"op": "add", "path": "/metadata/annotations/kubeshare.nthu~1share.b", "value": text},
+        {"op": "remove", "path": "/metadata/annotations/kubeshare.nthu~1share.a"},
+    ):
+        with pytest.raises(LabError, match="which containers use which share"):
+            space.patch(pod, change)
+
+
 def test_containers_that_ask_themselves_are_those_that_share(space: Namespace) -> None:
     asking = {"limits": {VGPU_RESOURCE: "1"}}
     containers = [
@@ -202,6 +255,7 @@ def test_a_pod_may_ask_for_different_shares(space: Namespace, annotations: dict[
         (SHARE | {"kubeshare.nthu/request": "2"}, {}, r"request\]: more than one GPU is whole"),
         (SHARE | {"kubeshare.nthu/limitAlone": "2"}, {}, r"limitAlone\]: must be a number"),
         (SHARE | {"kubeshare.nthu/share.a": "request=.5"}, {}, r"share.a\]: each share has its"),
+        ({"kubeshare.nthu/share.a": "request=.5,containers=main+b"}, {}, "no container b, which a"),
         ({"kubeshare.nthu/share.A": "request=.5"}, {}, r"share.A\]: must be fields such as"),
         ({"kubeshare.nthu/share.a": "request"}, {}, r"share.a\]: must be fields such as"),
         ({"kubeshare.nthu/share.a": "size=1"}, {}, r"share.a\]: must be fields such as"),

@@ -42,6 +42,8 @@ ACCEPTED = {
     "a GPUID that is no name": sharepod({"request": "0.3", "id": 'GPU 0, "\u00e9" / #1'}),
     "two and a half GPUs": sharepod({"request": "2.5"}),
     "a limit while alone": sharepod({"request": "0.3", "limit": "0.5", "limitAlone": 1}),
+    "the GPUs of two and a half": sharepod({"request": "2.5", "ids": ["a", "b", "c"]}),
+    "the only GPU of different shares": sharepod({"shares": [{"name": "a"}], "ids": ["a"]}),
     "different shares": sharepod(
         {
             "shares": [
@@ -87,6 +89,7 @@ REFUSED = {
     "count of none": (sharepod({"count": 0}), "spec.gpu.count"),
     "id and ids": (sharepod({"id": "a", "ids": ["b", "c"], "count": 2}), "spec.gpu.ids"),
     "fewer ids than GPUs": (sharepod({"ids": ["b"], "count": 2}), "spec.gpu.ids"),
+    "ids of one GPU": (sharepod({"ids": ["b", "c"], "request": "0.5"}), "spec.gpu.ids"),
     "a container named twice": (sharepod({"containers": ["main", "main"]}), "spec.gpu.containers"),
     "an id that is not printable": (sharepod({"id": "a\tb"}), "spec.gpu.id"),
     "an id with an invisible character": (sharepod({"id": "a\u202eb"}), "spec.gpu.id"),
