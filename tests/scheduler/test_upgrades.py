@@ -2,7 +2,13 @@
 
 from typing import Any
 
-from expectations import expect_holders, expect_pending, expect_running, expect_scheduled
+from expectations import (
+    expect_condition,
+    expect_holders,
+    expect_pending,
+    expect_running,
+    expect_scheduled,
+)
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.constants import DEVICE_MANAGER, NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
@@ -60,7 +66,9 @@ async def test_a_device_manager_of_an_earlier_version_is_waited_for(cluster: Fak
 
 
 @scenario(n1=1)
-async def test_what_a_later_leader_wrote_does_not_count_after_a_rollback(cluster: FakeCluster) -> None:
+async def test_what_a_later_leader_wrote_does_not_count_after_a_rollback(
+    cluster: FakeCluster,
+) -> None:
     hold_lease(cluster, "old-2", leader="new-1", supports="shares")
     cluster.start("scheduler")
     cluster.share("a", **ALONE)
@@ -83,3 +91,15 @@ async def test_leaders_of_this_version_say_so_in_their_leases(cluster: FakeClust
     await expect_holders(cluster, ["a"])
     [holder] = cluster.server.all(VGPUS)[0]["status"]["holders"]
     assert (holder["limitMicros"], holder["limitAloneMicros"]) == (500_000, 1_000_000)
+
+
+@scenario(n1=1)
+async def test_a_gpu_that_the_author_named_waits_for_its_nodes_agent(cluster: FakeCluster) -> None:
+    cluster.server.change(GPUNODES, "n1", "", lambda obj: obj["spec"].pop("supportsShares"))
+    cluster.start()
+    cluster.share("a", id="mine", spec={"nodeName": "n1"}, **ALONE)
+    found = await expect_condition(cluster, "a", "Allocated", "UpgradeInProgress")
+    assert found["message"].startswith("node n1: its node agent")
+    assert not cluster.vgpus()
+    cluster.server.change(GPUNODES, "n1", "", upgrade)
+    await expect_running(cluster, "a")

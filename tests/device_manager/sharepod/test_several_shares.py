@@ -149,7 +149,9 @@ async def test_all_or_none(cluster: FakeCluster) -> None:
 @scenario(n1=2)
 async def test_annotations_of_the_author_do_not_reach_the_pod(cluster: FakeCluster) -> None:
     cluster.start()
-    await cluster.run("a", annotations={"kubeshare.nthu/share.learn": "containers=main", "note": "b"})
+    await cluster.run(
+        "a", annotations={"kubeshare.nthu/share.learn": "containers=main", "note": "b"}
+    )
     annotations = the_pod(cluster, "a")["metadata"]["annotations"]
     assert annotations["note"] == "b"
     assert "kubeshare.nthu/share.learn" not in annotations
@@ -166,7 +168,9 @@ async def test_the_author_cannot_choose_the_gpus_of_several_shares(cluster: Fake
 
 
 @scenario(n1=2)
-async def test_a_container_that_asks_and_uses_no_share_is_refused_by_name(cluster: FakeCluster) -> None:
+async def test_a_container_that_asks_and_uses_no_share_is_refused_by_name(
+    cluster: FakeCluster,
+) -> None:
     cluster.start()
     asking = {"resources": {"limits": {VGPU_RESOURCE: "1"}}}
     containers = [*CONTAINERS[:2], CONTAINERS[2] | asking]
@@ -190,7 +194,9 @@ async def test_a_decision_of_several_shares_is_made_again_when_its_node_is_full(
 
 
 @scenario(n1=1)
-async def test_a_scheduler_that_was_killed_after_its_first_holder_goes_on(cluster: FakeCluster) -> None:
+async def test_a_scheduler_that_was_killed_after_its_first_holder_goes_on(
+    cluster: FakeCluster,
+) -> None:
     gpu = {"shares": two_containers("0.6", "0.4")}
     made = cluster.share("a", gpu=gpu, spec={"containers": CONTAINERS})
     cluster.start()

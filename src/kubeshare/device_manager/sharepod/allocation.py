@@ -9,6 +9,7 @@ from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, SharePod
+from kubeshare.api.upgrades import is_new_form, outdated_agent
 from kubeshare.api.vgpu_readiness import blocker
 from kubeshare.core.demand import Demand
 from kubeshare.device_manager.context import Context
@@ -54,6 +55,7 @@ class Allocations:
         self._placeholders = context.placeholders
         self._events = context.events
         self._nodes = context.informers.nodes.store
+        self._gpunodes = context.informers.gpunodes.store
         self._configuration = context.configuration
         self._reservations = Reservations(context.cluster_state, context.policy, self._refusal)
         self._pods = pods
@@ -93,7 +95,8 @@ class Allocations:
             if self._missing_holders(sharepod, gpuids):
                 return False, None
         elif missing:
-            refusal = await self._reservations.reserve(sharepod, demand, gpuids)
+            refusal = self._outdated(sharepod.spec.node_name, demand)
+            refusal = refusal or await self._reservations.reserve(sharepod, demand, gpuids)
             if refusal is not None:
                 self._unschedulable.add(key, sharepod.metadata.creation_timestamp or "")
                 return False, refusal
@@ -120,6 +123,12 @@ class Allocations:
         """Why SharePods may not use a node; ``""`` if they may."""
         found = self._nodes.get(node)
         return keeps_sharepods_off(found, self._configuration.now().owned) if found else ""
+
+    def _outdated(self, node: str, demand: Demand) -> Report | None:
+        """Why the agent of a node that the author has chosen cannot attach a demand yet."""
+        why = outdated_agent(self._gpunodes.by_key(Key("", node))) if is_new_form(demand) else ""
+        message = f"node {node}: {why}"
+        return status.not_allocated(Reason.UPGRADE_IN_PROGRESS, message) if why else None
 
     def _not_ready(self, sharepod: SharePod, gpuids: Sequence[str]) -> Report | None:
         """Why the pod cannot be created yet although its GPUs are reserved."""

@@ -160,6 +160,7 @@ def _read_node(xids: Xids, pci: PciDevices) -> GPUNodeSpec:
         driver_version=_text(pynvml.nvmlSystemGetDriverVersion()),
         agent_version=kubeshare.__version__,
         supports_owned=True,
+        supports_shares=True,
         devices=tuple(
             _read_device(index, handle, uuid, xids.found.get(uuid), pci)
             for index, handle, uuid in found
