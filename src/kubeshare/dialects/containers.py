@@ -11,6 +11,7 @@ from typing import Any, Final
 
 from kubeshare.core.demand import Share
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.dialects.amounts import Amounts
 from kubeshare.dialects.share_fields import mapping
 
 VGPU_RESOURCE: Final = "kubeshare.nthu/vgpu"
@@ -88,6 +89,41 @@ def check_users(
             raise InvalidValueError(
                 "spec.containers", f"container {name} asks for {VGPU_RESOURCE} and uses no share"
             )
+
+
+def share_of(container: str, amounts: Amounts) -> Share:
+    """The share of one container, in a family whose containers ask each for itself.
+
+    Args:
+        container: its name, which is also that of the share.
+        amounts: what it asks for, in the short form.
+    """
+    return Share(
+        name=container,
+        containers=(container,),
+        request_micros=amounts["request_micros"],
+        limit_micros=amounts["limit_micros"],
+        memory=amounts["memory"],
+        count=amounts.get("count", 1),
+        proportional=amounts.get("proportional", False),
+    )
+
+
+def asking_containers(
+    spec: Mapping[str, Any], resources: Iterable[str]
+) -> Iterator[tuple[str, dict[str, Any], dict[str, str]]]:
+    """The containers whose limits have one of these resources, without init containers.
+
+    Yields:
+        the name of a container, its amounts of these resources, and the name of each field.
+    """
+    wanted = tuple(resources)
+    for container in spec.get("containers") or ():
+        name = str(container.get("name", ""))
+        limits = (container.get("resources") or {}).get("limits") or {}
+        if asked := {resource: limits[resource] for resource in wanted if resource in limits}:
+            path = f"spec.containers[{name}].resources.limits"
+            yield name, asked, {resource: f"{path}[{resource}]" for resource in wanted}
 
 
 def _resources(spec: Mapping[str, Any]) -> Iterator[tuple[str, frozenset[str]]]:

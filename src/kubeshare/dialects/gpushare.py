@@ -7,12 +7,14 @@ its memory, and the limit is the whole GPU.
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kubeshare.core.demand import Demand
+from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MAX_BYTES, MI, MICROS, Memory, parse_count
 from kubeshare.dialects.amounts import Amounts
+from kubeshare.dialects.containers import asking_containers, share_of
 from kubeshare.dialects.pod_spec import check_form
 from kubeshare.dialects.share_fields import RequesterRef, mapping
+from kubeshare.dialects.shares import check_together
 
 GPU_MEMORY: Final = "aliyun.com/gpu-mem"
 """The resource that a container requests: units of GPU memory."""
@@ -94,3 +96,31 @@ def _limits(spec: Mapping[str, Any], kind: str) -> Iterator[int]:
         found = ((container.get("resources") or {}).get("limits") or {}).get(GPU_MEMORY)
         if found is not None:
             yield parse_count(found, f"{GPU_MEMORY} of container {container['name']}")
+
+
+def container_shares(spec: Mapping[str, Any], *, unit: int = MI) -> tuple[Share, ...]:
+    """A share for each container that asks for memory, with the name of the container.
+
+    Such shares may be on different GPUs, unlike the only one of :func:`demand_of`. A container
+    that asks for none has no share.
+
+    Args:
+        spec: the PodSpec.
+        unit: bytes of a unit of memory.
+
+    Raises:
+        InvalidValueError: an amount is not whole, negative, or too large.
+    """
+    return check_together(
+        (
+            share_of(
+                name,
+                amounts(
+                    asked[GPU_MEMORY], unit=unit, names=(fields[GPU_MEMORY], fields[GPU_MEMORY])
+                ),
+            )
+            for name, asked, fields in asking_containers(spec, [GPU_MEMORY])
+            if parse_count(asked[GPU_MEMORY], fields[GPU_MEMORY])
+        ),
+        "spec.containers",
+    )
