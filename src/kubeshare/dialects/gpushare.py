@@ -111,16 +111,9 @@ def container_shares(spec: Mapping[str, Any], *, unit: int = MI) -> tuple[Share,
     Raises:
         InvalidValueError: an amount is not whole, negative, or too large.
     """
-    return check_together(
-        (
-            share_of(
-                name,
-                amounts(
-                    asked[GPU_MEMORY], unit=unit, names=(fields[GPU_MEMORY], fields[GPU_MEMORY])
-                ),
-            )
-            for name, asked, fields in asking_containers(spec, [GPU_MEMORY])
-            if parse_count(asked[GPU_MEMORY], fields[GPU_MEMORY])
-        ),
-        "spec.containers",
-    )
+    shares = []
+    for name, asked, fields in asking_containers(spec, [GPU_MEMORY]):
+        units, field = asked[GPU_MEMORY], fields[GPU_MEMORY]
+        if parse_count(units, field):
+            shares.append(share_of(name, amounts(units, unit=unit, names=(field, GPU_COUNT))))
+    return check_together(shares, "spec.containers")

@@ -224,12 +224,21 @@ class Machine:
         """Creates the allocated claim of a pod, as kube-scheduler does."""
         namespace, name = _namespace_and_name(pod)
         user = {"resource": "pods", "name": name, "uid": pod["metadata"]["uid"]}
-        result = {"request": "container-0-request-0", "driver": DRA_DRIVER, "pool": self.name}
-        results = [result | {"device": "slots"}]
+        asking = [each["name"] for each in _containers(pod) if VGPU_RESOURCE in _limits(each)]
+        requests = {f"container-{at}-request-0": container for at, container in enumerate(asking)}
+        result = {"driver": DRA_DRIVER, "pool": self.name, "device": "slots"}
+        results = [result | {"request": request} for request in requests]
         status = {"reservedFor": [user], "allocation": {"devices": {"results": results}}}
         # The claim of a former pod of the same name may still exist.
         metadata = {"name": f"{name}-{pod['metadata']['uid']}", "namespace": namespace}
         made = self._server.seed(RESOURCE_CLAIMS, {"metadata": metadata, "status": status})
+        mappings = [
+            {"containerName": container, "requestName": request, "resourceName": VGPU_RESOURCE}
+            for request, container in requests.items()
+        ]
+        named = {"resourceClaimName": metadata["name"], "requestMappings": mappings}
+        if self._present(pod) is not None:
+            self._change(pod, lambda obj: obj["status"].update(extendedResourceClaimStatus=named))
         return ClaimReference(namespace, made["metadata"]["name"], made["metadata"]["uid"])
 
     def _present(self, pod: Raw) -> Raw | None:
@@ -366,6 +375,15 @@ class InlineExecutor(ThreadPoolExecutor):
 
 async def _started(awaitable: Awaitable[object]) -> object:
     return await awaitable
+
+
+def _containers(pod: Raw) -> list[Raw]:
+    return [*pod["spec"]["containers"], *pod["spec"].get("initContainers", ())]
+
+
+def _limits(container: Raw) -> Raw:
+    found: Raw = container.get("resources", {}).get("limits", {})
+    return found
 
 
 def _namespace_and_name(pod: Raw) -> tuple[str, str]:

@@ -154,6 +154,24 @@ async def _wide(cluster: FakeCluster) -> None:
     await expect_holders(cluster, ["b"], ["b"])
 
 
+async def _several_shares(cluster: FakeCluster) -> None:
+    """Two containers have different shares of one GPU, and two and a half GPUs follow."""
+    names = ("learn", "serve")
+    shares = [
+        {"name": name, "request": request, "memory": "1Gi", "containers": [name]}
+        for name, request in zip(names, ("0.6", "0.4"), strict=True)
+    ]
+    containers = [{"name": name, "image": "x"} for name in (*names, "log")]
+    cluster.share("a", gpu={"shares": shares}, spec={"containers": containers})
+    await expect_running(cluster, "a")
+    await expect_holders(cluster, ["a", "a"])
+    cluster.share("b", gpu={"request": "2.5"})
+    await expect_decided(cluster, "b")
+    cluster.delete("a")
+    await expect_running(cluster, "b")
+    await expect_holders(cluster, ["b"], ["b"], ["b"])
+
+
 async def _placeholder_lost(cluster: FakeCluster) -> None:
     """The placeholder is lost and recreated with the same GPU, which the next pod shares."""
     cluster.share("a")
@@ -328,6 +346,7 @@ LIVES = {
     "gpu failed": Life(node_lives.gpu_failed, {"n1": 1, "n2": 1}),
     "placeholder lost": Life(_placeholder_lost, {"n1": 1}),
     "wide": Life(_wide, {"n1": 2}),
+    "several shares": Life(_several_shares, {"n1": 3}),
     "gang": Life(_gang, {"n1": 2}),
     "plain": Life(_plain, {"n1": 1}),
     "job": Life(_job, {"n1": 1}),
