@@ -1,5 +1,6 @@
 """Records the device manager's events: what happened and what to do."""
 
+from kubeshare.api.state.vgpu_store import one_of_each_demand
 from kubeshare.api.types.constants import LABEL_POOL, NAMESPACE
 from kubeshare.api.types.core_v1 import NODES, PODS, Node, Pod
 from kubeshare.api.types.reasons import Reason
@@ -132,7 +133,7 @@ class Events:
     def degraded(self, vgpu: VGPU, reason: Reason, message: str) -> None:
         """A GPU has failed or lost its placeholder: one event for the vGPU and each of its pods."""
         self._vgpu(vgpu, reason, "Fencing", f"{message}. It takes no new holder", WARNING)
-        for holder in vgpu.status.holders:
+        for holder in one_of_each_demand(vgpu):
             if holder.pod_uid:
                 note = f"vGPU {vgpu.gpuid} that this pod shares is degraded: {message}"
                 self._recorder.emit(_pod(holder), reason, "Fencing", note, type=WARNING)

@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from kubeshare.api import holders
+from kubeshare.api.state.vgpu_store import one_of_each_demand
 from kubeshare.api.types.constants import (
     ANNOTATION_GIVEN_BACK,
     DRA_DRIVER,
@@ -203,7 +204,7 @@ async def _give_back(client: Client, vgpu: VGPU) -> list[str] | None:
         if vgpu.status.holders:
             return [
                 f"{holder.namespace}/{holder.name} on {vgpu.spec.node_name}"
-                for holder in vgpu.status.holders
+                for holder in one_of_each_demand(vgpu)
             ]
         if vgpu.metadata.finalizers:
             await client.merge_patch(VGPUS, name, {"metadata": {"finalizers": None}})

@@ -5,8 +5,10 @@ from typing import Any
 import pytest
 
 from expectations import (
+    expect_bound,
     expect_cleaned_up,
     expect_condition,
+    expect_evictions,
     expect_holding,
     expect_no_vgpus,
     expect_pending,
@@ -207,3 +209,36 @@ async def test_a_scheduler_that_was_killed_after_its_first_holder_goes_on(
     assert placed(cluster) == [[("learn", 600_000), ("serve", 400_000)]]
     assert cluster.server.stored(SHAREPODS, made["metadata"]["name"], "default")
     await expect_condition(cluster, "a", "Allocated", "Allocated")
+
+
+@scenario(n1=1, n2=1)
+async def test_a_pod_of_two_shares_of_a_failed_gpu_is_evicted_once(cluster: FakeCluster) -> None:
+    cluster.configure(gpuFailure="evict")
+    cluster.start()
+    gpu = {"shares": two_containers("0.6", "0.4")}
+    cluster.share("a", gpu=gpu, spec={"containers": CONTAINERS})
+    await expect_ready(cluster, "a")
+    node = cluster.sharepod("a")["spec"]["nodeName"]
+    cluster.actors.removes = False
+    cluster.fail_gpus(node, "XID 79")
+    await expect_evictions(cluster, "a")
+    pod = the_pod(cluster, "a")["metadata"]["name"]
+    degraded = [event for event in cluster.events(pod) if "that this pod shares" in event]
+    assert len(degraded) == 1
+    cluster.actors.removes = True
+    cluster.actors.reconcile()
+    await expect_bound(cluster, "a", without=node)
+    await expect_running(cluster, "a")
+
+
+@scenario(n1=1)
+async def test_shares_whose_sharepod_is_gone_are_removed_together(cluster: FakeCluster) -> None:
+    cluster.actors.binds = False
+    cluster.start()
+    gpu = {"shares": two_containers("0.6", "0.4")}
+    cluster.share("a", gpu=gpu, spec={"containers": CONTAINERS})
+    await expect_holding(cluster, "a", "a")
+    await cluster.kill("devices")
+    cluster.server.remove(SHAREPODS, "a", "default")
+    cluster.start("devices")
+    await expect_no_vgpus(cluster)

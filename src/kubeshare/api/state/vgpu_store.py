@@ -395,6 +395,14 @@ def holder_of(vgpu: VGPU, demand: str) -> Holder | None:
     return next((holder for holder in vgpu.status.holders if holder.demand == demand), None)
 
 
+def one_of_each_demand(vgpu: VGPU) -> list[Holder]:
+    """One holder of each demand on a vGPU, for what concerns its pod; see :func:`holder_of`."""
+    found: dict[str, Holder] = {}
+    for holder in vgpu.status.holders:
+        found.setdefault(holder.demand, holder)
+    return list(found.values())
+
+
 def _uuids(vgpu: VGPU) -> list[str]:
     return [vgpu.spec.uuid] if vgpu.spec.uuid else []
 

@@ -203,9 +203,9 @@ def _without_holders(vgpu: VGPU) -> tuple[Any, ...]:
     return about, vgpu.spec, vgpu.status.conditions
 
 
-def share_key(holder: Holder) -> tuple[str, int]:
+def share_key(holder: Holder) -> tuple[str, int, str]:
     """Identifies one share of a vGPU, also among former ones."""
-    return holder.demand, holder.attempt
+    return holder.demand, holder.attempt, holder.share
 
 
 def requester_key(holder: Holder) -> Key:
@@ -213,7 +213,7 @@ def requester_key(holder: Holder) -> Key:
     return Key(holder.namespace, holder.name)
 
 
-def _shares(vgpu: VGPU) -> dict[tuple[str, int], Holder]:
+def _shares(vgpu: VGPU) -> dict[tuple[str, int, str], Holder]:
     return {share_key(holder): holder for holder in vgpu.status.holders}
 
 

@@ -15,6 +15,7 @@ from typing import Final
 from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.eviction import evict
 from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.state.vgpu_store import one_of_each_demand
 from kubeshare.api.types.core_v1 import Node, Pod
 from kubeshare.api.types.v1 import VGPU, Holder
 from kubeshare.device_manager.events import Events
@@ -60,7 +61,7 @@ class Evictions:
         if not why:
             return None
         again = None
-        for holder in vgpu.status.holders:
+        for holder in one_of_each_demand(vgpu):
             pod = self._cluster_state.pod(Key(holder.namespace, holder.name))
             if pod is not None and _is_evictable(pod, holder) and not await self._evict(pod, why):
                 again = RETRY

@@ -12,7 +12,7 @@ Live reads confirm that the node and the pods are gone.
 from typing import Final
 
 from kubeshare.api import holders
-from kubeshare.api.state.vgpu_store import VGPUStore, holder_of
+from kubeshare.api.state.vgpu_store import VGPUStore, holder_of, one_of_each_demand
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.v1 import VGPU, Holder
 from kubeshare.device_manager.events import Events
@@ -58,7 +58,7 @@ class DeletedNodes:
             return vgpu, False, None
         wait = self._wait(vgpu)
         current: VGPU | None = vgpu
-        for holder in vgpu.status.holders:
+        for holder in one_of_each_demand(vgpu):
             due = holder.pod_uid or wait is None
             if due and not await self._may_run(holder):
                 current = await self._release(vgpu.metadata.name, holder)

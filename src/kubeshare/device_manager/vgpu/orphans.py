@@ -7,6 +7,7 @@ holder with a pod uid is the node's to remove, when the containers have stopped.
 
 from kubeshare.api import pods, sharepods
 from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.state.vgpu_store import one_of_each_demand
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import SHAREPODS, VGPU, Holder
 from kubeshare.device_manager.metrics import Metrics
@@ -43,7 +44,7 @@ class OrphanedHolders:
     async def collect(self, vgpu: VGPU) -> VGPU | None:
         """Remove the orphaned holders of a vGPU; returns it as it is afterwards."""
         current: VGPU | None = vgpu
-        for holder in vgpu.status.holders:
+        for holder in one_of_each_demand(vgpu):
             if not holder.pod_uid and await self._is_orphan(vgpu, holder):
                 current = await self._pool.release(vgpu.metadata.name, holder.demand)
                 self._metrics.released.inc()
