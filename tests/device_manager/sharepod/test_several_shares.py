@@ -22,6 +22,7 @@ from fakes.cluster.state import holding, the_pod
 from kubeshare.api.types.constants import VGPU_RESOURCE
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.dialects.shares import read_annotation
+from kubeshare.kube.resources import RESOURCE_QUOTAS
 
 Raw = dict[str, Any]
 
@@ -242,3 +243,47 @@ async def test_shares_whose_sharepod_is_gone_are_removed_together(cluster: FakeC
     cluster.server.remove(SHAREPODS, "a", "default")
     cluster.start("devices")
     await expect_no_vgpus(cluster)
+
+
+@scenario(n1=2)
+async def test_a_quota_counts_all_shares(cluster: FakeCluster) -> None:
+    hard = {"requests.kubeshare.nthu/gpu": "1"}
+    metadata = {"name": "gpus", "namespace": "default"}
+    cluster.server.seed(RESOURCE_QUOTAS, {"metadata": metadata, "spec": {"hard": hard}})
+    cluster.start()
+    gpu = {"shares": two_containers("0.6", "0.5")}
+    cluster.share("a", gpu=gpu, spec={"containers": CONTAINERS})
+    await expect_pending(cluster, "a", "0 held, 1.1 asked", reason="QuotaExceeded")
+    gpu = {"shares": two_containers("0.6", "0.4")}
+    cluster.share("b", gpu=gpu, spec={"containers": CONTAINERS})
+    await expect_running(cluster, "b")
+
+
+@scenario(n1=2)
+async def test_pods_of_several_shares_are_preempted_for_others(cluster: FakeCluster) -> None:
+    cluster.configure(preemption=True)
+    cluster.start()
+    marked = {"kubeshare.nthu/preemptible": "true"}
+    gpu = {"shares": two_containers("0.6", "0.6")}
+    cluster.share("low", gpu=gpu, spec={"containers": CONTAINERS}, annotations=marked)
+    await expect_running(cluster, "low")
+    priority = {"sharedgpu/priority": "5"}
+    cluster.share("high", gpu=gpu, spec={"containers": CONTAINERS}, labels=priority)
+    await expect_evictions(cluster, "low")
+    await expect_running(cluster, "high")
+    await expect_pending(cluster, "low", reason="NoRoom")
+
+
+@scenario(n1=2)
+async def test_members_of_a_gang_have_several_shares(cluster: FakeCluster) -> None:
+    cluster.start()
+    labels = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"}
+    gpu = {"shares": two_containers("0.6", "0.4")}
+    cluster.share("a", gpu=gpu, spec={"containers": CONTAINERS}, labels=labels)
+    await expect_pending(cluster, "a", reason="GangIncomplete")
+    cluster.share("b", gpu=gpu, spec={"containers": CONTAINERS}, labels=labels)
+    await expect_running(cluster, "a", "b")
+    assert [len(each) for each in placed(cluster)] == [2, 2]
+    cluster.delete("a")
+    cluster.delete("b")
+    await expect_cleaned_up(cluster)
