@@ -192,7 +192,9 @@ def test_which_containers_use_which_share_stays_once_the_pod_has_them(
         space.patch(pod, {"op": "remove", "path": "/spec/schedulingGates"}, by=SCHEDULER)
     else:
         labels = {LABEL_ROLE: "sharepod", "kubeshare.nthu/sharepod-uid": "u"}
-        pod = space.create({key: text}, labels, by=DEVICES)
+        asking = {"limits": {VGPU_RESOURCE: "1"}}
+        containers = [{"name": "main", "image": "x", "resources": asking}]
+        pod = space.create({key: text}, labels, by=DEVICES, containers=containers)
     note = {"op": "add", "path": "/metadata/annotations/note", "value": "mine"}
     space.patch(pod, note)
     for change in (

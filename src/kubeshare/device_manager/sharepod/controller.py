@@ -190,7 +190,7 @@ class SharePodController:
         if current is None:
             return None
         try:
-            pod = await self._pods.create(current, vgpus)
+            pod = await self._pods.create(current, vgpus, demand.shares if demand else ())
         except NameTakenError as taken:
             return status.without_pod(known, Reason.NAME_TAKEN, str(taken), passing=taken.leaving)
         except InvalidError as error:

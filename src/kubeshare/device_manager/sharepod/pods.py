@@ -26,9 +26,9 @@ from kubeshare.api.types.constants import (
 )
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import VGPU
+from kubeshare.core.demand import Share
 from kubeshare.device_manager.metrics import Metrics
 from kubeshare.device_manager.sharepod.pod_assignment import PodAssignments
-from kubeshare.dialects import sharepod as sharepod_dialect
 from kubeshare.dialects.containers import CONTAINER_FIELDS, sharing_containers
 from kubeshare.dialects.shares import SHARE, annotations_of
 from kubeshare.kube.client.client import Client
@@ -67,12 +67,15 @@ class Pods:
         self._assignments = PodAssignments(cluster_state.pool)
         self._metrics = metrics
 
-    async def create(self, sharepod: Raw, vgpus: Sequence[VGPU]) -> Pod | None:
+    async def create(
+        self, sharepod: Raw, vgpus: Sequence[VGPU], shares: Sequence[Share] = ()
+    ) -> Pod | None:
         """Create the pod of a SharePod.
 
         Args:
             sharepod: the SharePod as the API server returned it.
             vgpus: the vGPUs of which it holds shares; none where it asks for no GPU.
+            shares: the different shares of its demand; none in the short form.
 
         Returns:
             the pod, which may have existed before; None when it has gone already.
@@ -85,7 +88,7 @@ class Pods:
         metadata = sharepod["metadata"]
         try:
             pod = await self._client.create(
-                PODS, manifest(sharepod, vgpus), field_manager=MANAGER_DEVICES
+                PODS, manifest(sharepod, vgpus, shares), field_manager=MANAGER_DEVICES
             )
         except AlreadyExistsError:
             return await self._existing(metadata["name"], metadata["namespace"], metadata["uid"])
@@ -161,12 +164,13 @@ def unschedulable_message(pod: Pod) -> str:
     return f"kube-scheduler says: {scheduled.message if scheduled else 'no reason given'}"
 
 
-def manifest(sharepod: Raw, vgpus: Sequence[VGPU]) -> dict[str, Any]:
+def manifest(sharepod: Raw, vgpus: Sequence[VGPU], shares: Sequence[Share] = ()) -> dict[str, Any]:
     """The pod of a SharePod.
 
     Args:
         sharepod: the SharePod as the API server returned it.
         vgpus: the vGPUs of which it holds shares, all on one node; none for a pod without a GPU.
+        shares: the different shares of its demand; none in the short form.
     """
     metadata = sharepod["metadata"]
     labels = dict(metadata.get("labels") or {}) | {
@@ -176,8 +180,6 @@ def manifest(sharepod: Raw, vgpus: Sequence[VGPU]) -> dict[str, Any]:
     # Admission lets only KubeShare set the label of the vGPU.
     labels.pop(LABEL_VGPU, None)
     spec = {name: value for name, value in sharepod["spec"].items() if name != "gpu"}
-    demand = sharepod_dialect.demand_of(sharepod) if vgpus else None
-    shares = demand.shares if demand else ()
     if vgpus:
         labels[LABEL_VGPU] = vgpus[0].metadata.name
         spec.pop("nodeName", None)
