@@ -99,9 +99,15 @@ class GpushareConfiguration(_Strict, frozen=True, kw_only=True):
 
     Attributes:
         memory_unit: the unit of ``aliyun.com/gpu-mem``, of pods and of nodes.
+        door: who places the pods: ``manifests`` for KubeShare-Sched, behind a scheduling gate;
+            ``extender`` for kube-scheduler with the extender.
+        prioritize: which nodes the extender prefers: ``binpack`` those with the fullest GPU that
+            fits, ``spread`` those with the emptiest.
     """
 
     memory_unit: Literal["GiB", "MiB"] = "GiB"
+    door: Literal["manifests", "extender"] = "manifests"
+    prioritize: Literal["binpack", "spread"] = "binpack"
 
     @property
     def unit_bytes(self) -> int:

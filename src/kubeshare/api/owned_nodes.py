@@ -9,6 +9,8 @@ from typing import Final
 from kubeshare.api.configuration import OwnedConfiguration
 from kubeshare.api.types.constants import (
     CONDITION_OWNED,
+    FAMILY_GPUSHARE,
+    FAMILY_VCUDA,
     GPUS_OWNED,
     LABEL_FAMILY,
     LABEL_GPUS,
@@ -20,8 +22,8 @@ from kubeshare.core.gpuid import RESERVED_PREFIX
 from kubeshare.kube.conditions import is_true
 
 _PUBLISHED_FAMILIES: Final = {
-    ("gpushare", "true"): "gpushare",
-    ("nvidia-device-enable", "enable"): "vcuda",
+    ("gpushare", "true"): FAMILY_GPUSHARE,
+    ("nvidia-device-enable", "enable"): FAMILY_VCUDA,
 }
 """The labels by which Alibaba's gpushare and Tencent's Gaia select their nodes."""
 
@@ -60,14 +62,15 @@ def keeps_sharepods_off(node: Node, configuration: OwnedConfiguration) -> str:
     An owned node may be dedicated to one manifest family, so that memory and whole GPUs are not
     counted on the same node. A node that is shared with Kubernetes is open to all.
     """
-    family = _family(node.metadata.labels)
+    family = family_of(node)
     if not family or configuration.mixed or not is_requested(node, configuration):
         return ""
     return f"dedicated to {family} pods"
 
 
-def _family(labels: dict[str, str]) -> str:
-    """The manifest family to which a node is dedicated; ``""`` if to none."""
+def family_of(node: Node) -> str:
+    """The manifest family to which a node is dedicated if it is owned; ``""`` if to none."""
+    labels = node.metadata.labels
     if LABEL_FAMILY in labels:
         return labels[LABEL_FAMILY]
     found = (name for label, name in _PUBLISHED_FAMILIES.items() if label in labels.items())

@@ -9,6 +9,7 @@ from kubeshare.api.types.constants import ANNOTATION_NODE, LABEL_ROLE, ROLE_POD
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU
+from kubeshare.dialects.gpushare import GPU_MEMORY
 
 
 def view(raw: Mapping[str, Any]) -> Pod:
@@ -25,6 +26,16 @@ def names(pod: Pod, vgpu: VGPU) -> bool:
     """Whether a plain pod is annotated with a vGPU."""
     node = pod.metadata.annotations.get(ANNOTATION_NODE, vgpu.spec.node_name)
     return node == vgpu.spec.node_name and vgpu.gpuid in pod.gpuids
+
+
+def may_be_binding(pod: Pod) -> bool:
+    """Whether a scheduler extender may be binding it: it has a holder before it names a vGPU."""
+    containers = (*pod.spec.containers, *pod.spec.init_containers)
+    return (
+        not pod.gated
+        and not pod.spec.node_name
+        and any(GPU_MEMORY in container.resources.limits for container in containers)
+    )
 
 
 def never_started(pod: Pod) -> bool:

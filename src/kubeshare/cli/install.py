@@ -19,6 +19,9 @@ from kubeshare.install import manifests, rollout
     help="Folder of a node that has the GPU driver: '/' where it is installed on the host.",
 )
 @click.option(
+    "--extender", is_flag=True, help="Install the extender of gpushare for kube-scheduler as well."
+)
+@click.option(
     "--wait",
     type=click.FloatRange(min=0),
     default=120.0,
@@ -33,6 +36,7 @@ def install(  # noqa: PLR0913 - one argument an option
     driver_root: str,
     wait: float,
     *,
+    extender: bool,
     dry_run: bool,
 ) -> None:
     """Install KubeShare on a cluster, or bring it up to date.
@@ -43,7 +47,7 @@ def install(  # noqa: PLR0913 - one argument an option
         raise InvalidValueError("--image", "is empty: say where the nodes find the image")
     if not driver_root.startswith("/"):
         raise InvalidValueError("--driver-root", f"{driver_root!r} is not a whole path, as in /")
-    options = manifests.Options(image=image, driver_root=driver_root)
+    options = manifests.Options(image=image, driver_root=driver_root, extender=extender)
     loaded = manifests.load(options)
     if dry_run:
         import yaml  # noqa: PLC0415

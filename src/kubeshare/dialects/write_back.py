@@ -5,6 +5,7 @@ KubeShare never reads them: what is placed where follows from holders.
 """
 
 from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
@@ -14,6 +15,9 @@ from kubeshare.dialects.share_fields import ANNOTATIONS
 GPU_UUID = "sharedgpu/gpu_uuid"
 GPU_MODEL = "sharedgpu/gpu_model"
 GPU_MEMORY = "sharedgpu/gpu_mem"
+
+GPUSHARE: Final = "ALIYUN_COM_GPU_MEM_"
+"""The prefix of gpushare's annotations, and of the same environment variables."""
 
 
 class PlacedGpu(msgspec.Struct, frozen=True):
@@ -62,3 +66,22 @@ def gpu_annotations(labels: Mapping[str, str], gpus: Sequence[PlacedGpu]) -> dic
         if all(values):
             written[key] = values[0] if len(values) == 1 else "".join(f"{each}," for each in values)
     return written
+
+
+def gpushare_annotations(*, index: int, units: int, gpu_units: int, time_ns: int) -> dict[str, str]:
+    """The annotations of a pod that asks for ``aliyun.com/gpu-mem``, as gpushare binds it.
+
+    Args:
+        index: of the GPU on its node.
+        units: the units of memory that the pod may use.
+        gpu_units: the units that the GPU has.
+        time_ns: when the GPU was chosen, in nanoseconds since 1970.
+    """
+    written = {
+        "IDX": str(index),
+        "POD": str(units),
+        "DEV": str(gpu_units),
+        "ASSIGNED": "false",
+        "ASSUME_TIME": str(time_ns),
+    }
+    return {GPUSHARE + name: value for name, value in written.items()}

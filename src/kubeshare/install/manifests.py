@@ -14,6 +14,7 @@ Manifest = dict[str, Any]
 
 # Each group depends on those before it: policies and programs use kinds that must exist.
 _FOLDERS = ("crds", "policies", "programs", "rbac")
+_EXTENDER = "extender"
 _DEFAULT_IMAGE = "kubeshare:dev"
 _DRIVER_ROOT_VOLUME = "driver-root"
 _KINDS: dict[tuple[str, str], Resource[Manifest]] = {
@@ -36,10 +37,12 @@ class Options(Struct, frozen=True, kw_only=True):
         image: the image of all programs.
         driver_root: the folder of a node under which the GPU driver is installed:
             ``/run/nvidia/driver`` (GPU operator) or ``/`` (driver on the host).
+        extender: whether to install the scheduler extender of gpushare.
     """
 
     image: str = _DEFAULT_IMAGE
     driver_root: str = "/run/nvidia/driver"
+    extender: bool = False
 
 
 def deploy_folder() -> Path:
@@ -68,7 +71,7 @@ def load(options: Options, folder: Path | None = None) -> list[Manifest]:
     folder = folder or deploy_folder()
     found = [
         document
-        for group in _FOLDERS
+        for group in (*_FOLDERS, *([_EXTENDER] if options.extender else []))
         for path in sorted((folder / group).glob("*.yaml"))
         for document in _documents(path)
     ]

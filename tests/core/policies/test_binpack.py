@@ -210,5 +210,25 @@ def test_compute_that_others_hold_is_not_there_for_memory() -> None:
     assert decision.reasons == {"n1/0": "compute 0.3 left, 0.31 asked"}
 
 
+def test_gpus_with_ids_of_their_own_are_taken_by_their_number() -> None:
+    ids = {"vgpu-b": 2, "vgpu-a": 10, "vgpu-d": 3, "vgpu-0": None}
+
+    def device(name: str, row: int | None) -> Device:
+        return Device(id=name, node="n1", row=row, memory_bytes=GPUSHARE_MEMORY)
+
+    ledger = Ledger([Node("n1")], [device(name, row) for name, row in ids.items()])
+    placed: list[str] = []
+    for number in range(4):
+        demand = a_pod(f"p{number}", GPUSHARE_MEMORY)
+        decision = decide(ledger, demand)
+        commit(ledger, demand, decision)
+        placed += decision.devices
+    assert placed == ["vgpu-b", "vgpu-d", "vgpu-a", "vgpu-0"]
+    ledger.release("p0")
+    ledger.release("p2")
+    ledger.set_device(device("vgpu-b", 11))
+    assert decide(ledger, a_pod("p", GPUSHARE_MEMORY)).devices == ("vgpu-a",)
+
+
 def test_it_is_registered() -> None:
     assert policy("binpack") is decide

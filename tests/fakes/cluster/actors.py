@@ -29,6 +29,9 @@ from kubeshare.simulator.control import FakeApiServer
 GARBAGE_COLLECTED = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 """Propagation policy of a deletion -> the finalizer of the garbage collector."""
 
+BY_EXTENDER = "kube-scheduler-with-an-extender"
+"""The scheduler of pods that a test schedules itself, by calls of the extender."""
+
 
 class Actors:
     """kube-scheduler, kubelets, node agents and the garbage collector.
@@ -152,6 +155,8 @@ class Actors:
         self.server.delete(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
 
     def _schedule(self, pod: Raw) -> None:
+        if pod["spec"].get("schedulerName") == BY_EXTENDER:
+            return
         wanted = self._wanted_nodes(pod)
         full = set(wanted) if not self.binds else self.full
         nodes = [node for node in wanted if node not in full or not requested(pod, VGPU_RESOURCE)]

@@ -32,6 +32,8 @@ from kubeshare.api.types.constants import (
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.policies import policy
 from kubeshare.device_manager.program import device_manager_program
+from kubeshare.extender.program import extender_program
+from kubeshare.extender.service import ExtenderService
 from kubeshare.install import manifests as installed
 from kubeshare.kube.controller.leader_election import LeadershipLostError
 from kubeshare.kube.controller.runtime import Program
@@ -61,6 +63,7 @@ ACCOUNTS = {
     "scheduler": "kubeshare-scheduler",
     "devices": "kubeshare-device-manager",
     "agent": "kubeshare-node-agent",
+    "extender": "kubeshare-extender",
 }
 """Program -> its ServiceAccount."""
 
@@ -82,6 +85,7 @@ class FakeCluster:
         deadline: virtual seconds that :meth:`until` and expectations wait by default.
         agents: whether the real node agent runs on every node, as ``agent/NODE``.
         machines: the nodes with a real agent, by name.
+        extenders: replica of the extender -> the service that kube-scheduler calls.
     """
 
     def __init__(self, seed: int = 0, /, **gpus: int) -> None:
@@ -95,6 +99,7 @@ class FakeCluster:
         self.storage = Storage(self.server)
         self.actors = Actors(self.server)
         self.rights = {name: Authorizer(_roles(), account) for name, account in ACCOUNTS.items()}
+        self.extenders: dict[str, ExtenderService] = {}
         self._tasks: dict[str, asyncio.Task[None]] = {}
         self._programs: dict[str, Program] = {}
         self._started = 0
@@ -329,7 +334,7 @@ class FakeCluster:
     # The programs under test.
 
     def start(self, *names: str) -> None:
-        """Starts ``scheduler``, ``devices``, or further replicas: ``scheduler/second``, ….
+        """Starts ``scheduler``, ``devices``, ``extender``, or replicas: ``scheduler/second``, ….
 
         By default starts the two, and the real agents of the nodes.
         """
@@ -462,6 +467,15 @@ class FakeCluster:
         self.server.authorizers[user_agent] = self.rights[name.partition("/")[0]]
         if name.startswith("agent/"):
             program = self.machines[name.partition("/")[2]].program(user_agent)
+        elif name.startswith("extender"):
+            extender = extender_program(
+                client,
+                instance=name,
+                wall_clock=partial(self._now, name),
+                clock=lambda: int(self._now(name).timestamp()) * 10**9,
+            )
+            self.extenders[name] = extender.service
+            program = extender.program
         elif name.startswith("scheduler"):
             program = scheduler_program(
                 client,
@@ -496,4 +510,6 @@ def gpu_uuid(node: str, index: int) -> str:
 @cache
 def _roles() -> tuple[Raw, ...]:
     kinds = ("Role", "ClusterRole", "RoleBinding", "ClusterRoleBinding")
-    return tuple(each for each in installed.load(installed.Options()) if each["kind"] in kinds)
+    return tuple(
+        each for each in installed.load(installed.Options(extender=True)) if each["kind"] in kinds
+    )

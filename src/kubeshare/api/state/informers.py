@@ -1,4 +1,4 @@
-"""The informers that Sched and the device manager both need."""
+"""The informers that the programs of the control plane need."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -17,10 +17,9 @@ from kubeshare.kube.resources import Raw
 
 
 @dataclass(frozen=True)
-class Informers:
-    """The reflectors of a program, and the state that they fill."""
+class ClusterInformers:
+    """The reflectors of a program that places pods, and the state that they fill."""
 
-    sharepods: Reflector[Raw]
     vgpus: Reflector[VGPU]
     gpunodes: Reflector[GPUNode]
     nodes: Reflector[core_v1.Node]
@@ -32,6 +31,13 @@ class Informers:
     quotas: Quotas
 
 
+@dataclass(frozen=True)
+class Informers(ClusterInformers):
+    """The same and the SharePods, for Sched and the device manager."""
+
+    sharepods: Reflector[Raw]
+
+
 def start_informers(
     program: Program,
     client: Client,
@@ -39,6 +45,26 @@ def start_informers(
     recorder: EventRecorder,
     built: Callable[[], None],
 ) -> Informers:
+    """Add the informers to a program, with SharePods.
+
+    The arguments are those of :func:`start_cluster_informers`.
+    """
+    # SharePods and pods grow with the number of users; they are looked up by key, so they are
+    # packed.
+    sharepods: Reflector[Raw] = program.add_reflector(
+        Reflector(client, SHAREPODS, store=Store(encode_as=dict))
+    )
+    cluster = start_cluster_informers(program, client, manager, recorder, built)
+    return Informers(**vars(cluster), sharepods=sharepods)
+
+
+def start_cluster_informers(
+    program: Program,
+    client: Client,
+    manager: str,
+    recorder: EventRecorder,
+    built: Callable[[], None],
+) -> ClusterInformers:
     """Add the informers to a program.
 
     Args:
@@ -48,10 +74,6 @@ def start_informers(
         recorder: emits events about an invalid configuration.
         built: called after the whole ledger has been built.
     """
-    # These two grow with the number of users; they are looked up by key, so they are packed.
-    sharepods: Reflector[Raw] = program.add_reflector(
-        Reflector(client, SHAREPODS, store=Store(encode_as=dict))
-    )
     pods: Reflector[core_v1.Pod] = program.add_reflector(
         Reflector(client, core_v1.PODS, store=Store(encode_as=core_v1.Pod))
     )
@@ -71,8 +93,7 @@ def start_informers(
         label_scope=lambda: configuration.now().label_scope,
         built=built,
     )
-    return Informers(
-        sharepods=sharepods,
+    return ClusterInformers(
         vgpus=vgpus,
         gpunodes=gpunodes,
         nodes=nodes,

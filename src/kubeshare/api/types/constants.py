@@ -73,6 +73,8 @@ LABEL_GPUS: Final = "kubeshare.nthu/gpus"
 GPUS_OWNED: Final = "owned"
 # The manifest family to which an owned node is dedicated.
 LABEL_FAMILY: Final = "kubeshare.nthu/family"
+FAMILY_GPUSHARE: Final = "gpushare"
+FAMILY_VCUDA: Final = "vcuda"
 # The mode in force, in the status of a GPUNode: ``owned``, or else ``shared`` with Kubernetes. The
 # condition says whether the static vGPUs of the node accept holders.
 MODE_OWNED: Final = "owned"
@@ -88,6 +90,7 @@ LABEL_DRIVER_UPGRADE: Final = "nvidia.com/gpu-driver-upgrade-state"
 # Field managers, one for each program.
 MANAGER_SCHEDULER: Final = "kubeshare-scheduler"
 MANAGER_DEVICES: Final = "kubeshare-device-manager"
+MANAGER_EXTENDER: Final = "kubeshare-extender"
 MANAGER_NODE: Final = "kubeshare-node-agent"
 
 

@@ -72,9 +72,15 @@ class VGPUController:
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Reconcile one vGPU."""
-        vgpu = self._pool.get(key.name)
-        if vgpu is not None:
-            vgpu = await self._orphans.collect(vgpu)
+        vgpu, binding = self._pool.get(key.name), None
+        if vgpu is None:
+            self._orphans.forget(key.name)
+        else:
+            vgpu, binding = await self._orphans.collect(vgpu)
+        return earliest(binding, await self._reconcile(key, vgpu))
+
+    async def _reconcile(self, key: Key, vgpu: VGPU | None) -> RequeueAfter | None:
+        """Reconcile a vGPU without its orphaned holders."""
         node_deleted, again = False, None
         if vgpu is not None:
             vgpu, node_deleted, again = await self._deleted_nodes.release_holders(vgpu)

@@ -3,7 +3,13 @@
 A holder without a pod uid stands for a pod that was never bound, so nothing of it has run.
 It is removed once live reads confirm that its SharePod or pod is gone or has another GPU. A
 holder with a pod uid is the node's to remove, when the containers have stopped.
+
+A scheduler extender adds the holder before it binds the pod, and nothing in the pod says so. Such a
+holder is removed if the pod is still not bound after a while: the extender was killed in between.
 """
+
+from collections.abc import Collection
+from typing import Final, NamedTuple
 
 from kubeshare.api import pods, sharepods
 from kubeshare.api.state.cluster_state import ClusterState
@@ -14,8 +20,13 @@ from kubeshare.device_manager.metrics import Metrics
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
+from kubeshare.kube.controller.controller import RequeueAfter
+from kubeshare.kube.controller.pending import PendingSince
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
+
+BIND_SECONDS: Final = 60.0
+"""Seconds after which a bind is not under way any more; an extender gives up much earlier."""
 
 
 class OrphanedHolders:
@@ -40,15 +51,33 @@ class OrphanedHolders:
         self._cluster_state = cluster_state
         self._sharepod_store = sharepod_store
         self._metrics = metrics
+        self._binding: PendingSince[_Binding] = PendingSince()
 
-    async def collect(self, vgpu: VGPU) -> VGPU | None:
-        """Remove the orphaned holders of a vGPU; returns it as it is afterwards."""
+    async def collect(self, vgpu: VGPU) -> tuple[VGPU | None, RequeueAfter | None]:
+        """Remove the orphaned holders of a vGPU.
+
+        Returns:
+            the vGPU as it is afterwards, and when to look again.
+        """
+        name, holders = vgpu.metadata.name, vgpu.status.holders
+        known = {_Binding(name, each.demand, each.attempt) for each in holders if not each.pod_uid}
+        self._retain(name, known)
         current: VGPU | None = vgpu
         for holder in one_of_each_demand(vgpu):
             if not holder.pod_uid and await self._is_orphan(vgpu, holder):
-                current = await self._pool.release(vgpu.metadata.name, holder.demand)
+                current = await self._pool.release(name, holder.demand)
                 self._metrics.released.inc()
-        return current
+        waits = [self._binding.remaining(each, BIND_SECONDS) for each in known & {*self._binding}]
+        left = min((seconds for seconds in waits if seconds), default=None)
+        return current, None if left is None else RequeueAfter(left)
+
+    def forget(self, name: str) -> None:
+        """Drop what is known about a vGPU that is gone."""
+        self._retain(name, frozenset())
+
+    def _retain(self, name: str, known: Collection["_Binding"]) -> None:
+        for ended in [each for each in self._binding if each.vgpu == name and each not in known]:
+            self._binding.forget(ended)
 
     async def _is_orphan(self, vgpu: VGPU, holder: Holder) -> bool:
         key = Key(holder.namespace, holder.name)
@@ -87,7 +116,20 @@ class OrphanedHolders:
         if pod.metadata.deletion_timestamp is not None:
             return False
         # Sched adds the holder while the pod is gated, and then writes the GPUIDs.
-        return pod.gated or pods.names(pod, vgpu)
+        return pod.gated or pods.names(pod, vgpu) or self._is_binding(pod, vgpu, holder)
+
+    def _is_binding(self, pod: Pod, vgpu: VGPU, holder: Holder) -> bool:
+        """Whether an extender may be about to bind the pod, which it does within seconds."""
+        binding = _Binding(vgpu.metadata.name, holder.demand, holder.attempt)
+        return pods.may_be_binding(pod) and self._binding.remaining(binding, BIND_SECONDS) > 0
+
+
+class _Binding(NamedTuple):
+    """A share that may be about to be bound: the vGPU, the demand, the number of the decision."""
+
+    vgpu: str
+    demand: str
+    attempt: int
 
 
 def wanted(raw: Raw | None, vgpu: VGPU, holder: Holder) -> bool:

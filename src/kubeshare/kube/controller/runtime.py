@@ -76,7 +76,7 @@ class Program:
             None
             if port is None
             else HealthServer(
-                port, ready=self._unready, metrics=lambda: generate_latest(self.registry)
+                port, ready=self.not_ready, metrics=lambda: generate_latest(self.registry)
             )
         )
 
@@ -176,7 +176,8 @@ class Program:
             work.cancel()
             await asyncio.wait({work}, timeout=self._drain_seconds)
 
-    def _unready(self) -> Iterator[str]:
+    def not_ready(self) -> Iterator[str]:
+        """The reasons why the program cannot do its work yet, a sentence each."""
         for reflector in self._reflectors:
             if not reflector.synced:
                 yield f"{reflector.resource.plural} not listed yet"

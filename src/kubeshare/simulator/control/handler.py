@@ -31,6 +31,7 @@ Rule = Callable[[Raw, Raw | None], str | None]
 """Given an object and its old state (None: new), returns what is wrong with it, or None."""
 
 _SUCCESS = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
+_IDENTIFYING = ("uid", "resourceVersion")
 _IDENTITY = {("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace")}
 
 
@@ -161,11 +162,7 @@ class RequestHandler:
     def _post(self, request: Request) -> Raw:
         pod = clone(self._find(request))
         if request.subresource == "binding":
-            if pod.setdefault("spec", {}).get("nodeName"):
-                raise RefusalError(409, "Conflict", "pod is already assigned to a node")
-            pod["spec"]["nodeName"] = request.body["target"]["name"]
-            self.storage.update(request.path, pod)
-            return _SUCCESS
+            return self._bind(request, pod)
         if request.subresource == "eviction":
             options = request.body.get("deleteOptions") or {}
             _check_preconditions(pod, options)
@@ -173,6 +170,31 @@ class RequestHandler:
                 self.delete(request.path, options)
             return _SUCCESS
         raise RefusalError(404, "NotFound", f"the server has no {request.resource}")
+
+    def _bind(self, request: Request, pod: Raw) -> Raw:
+        """Bind a pod; the binding's annotations and labels become the pod's, in one write."""
+        binding, metadata = request.body, pod["metadata"]
+        written = binding.get("metadata") or {}
+        _check_preconditions(
+            pod, {"preconditions": {key: written[key] for key in _IDENTIFYING if key in written}}
+        )
+        spec = pod.setdefault("spec", {})
+        name = metadata["name"]
+        if metadata.get("deletionTimestamp"):
+            words = f"pod {name} is being deleted, cannot be assigned to a host"
+            raise RefusalError(409, "Conflict", words)
+        if spec.get("nodeName"):
+            words = f'pod {name} is already assigned to node "{spec["nodeName"]}"'
+            raise RefusalError(409, "Conflict", words)
+        if spec.get("schedulingGates"):
+            words = f"pod {name} has non-empty .spec.schedulingGates"
+            raise RefusalError(409, "Conflict", words)
+        spec["nodeName"] = binding["target"]["name"]
+        for field in ("annotations", "labels"):
+            if written.get(field):
+                metadata[field] = {**(metadata.get(field) or {}), **written[field]}
+        self.storage.update(request.path, pod)
+        return _SUCCESS
 
     def _delete(self, request: Request) -> Raw:
         options = request.body or {}

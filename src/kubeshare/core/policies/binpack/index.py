@@ -36,5 +36,6 @@ class BinpackIndex(OneByOneIndex[ByName]):
 
 def order(device: Device) -> str:
     """The sort key by node, then by the GPU's number or id; no two devices have the same."""
+    name = device.name if device.number is None else str(device.number)
     # The separator sorts before anything that may follow in a longer name of a node.
-    return f"{natural_name(device.node)}\0\0{natural(device.name)}\0\0{device.id}"
+    return f"{natural_name(device.node)}\0\0{natural(name)}\0\0{device.id}"

@@ -1,0 +1,31 @@
+"""The extender's own metrics."""
+
+from prometheus_client import CollectorRegistry, Counter, Histogram
+
+_BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5, 15)
+
+
+class Metrics:
+    """Registers the metrics.
+
+    Args:
+        registry: collects them.
+
+    Attributes:
+        seconds: of requests, from head to answer, by ``verb`` (``other`` for unknown paths) and
+            HTTP status (``code``).
+        binds: by ``outcome``: bound, refused (there is no room, or the call is wrong), failed (the
+            API server does not answer).
+    """
+
+    def __init__(self, registry: CollectorRegistry) -> None:
+        self.seconds = Histogram(
+            "kubeshare_extender_request_seconds",
+            "Requests of kube-scheduler",
+            ["verb", "code"],
+            buckets=_BUCKETS,
+            registry=registry,
+        )
+        self.binds = Counter(
+            "kubeshare_extender_binds", "Pods that were to be bound", ["outcome"], registry=registry
+        )

@@ -1,0 +1,170 @@
+"""Decides which nodes fit, and which GPU a pod gets.
+
+kube-scheduler chooses the node, the policy ``binpack`` the GPU of the node, as in gpushare. A share
+that the pod holds from an earlier bind counts as free: the next bind takes it back first.
+"""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from itertools import groupby
+from typing import Final
+
+import msgspec
+
+from kubeshare.api import pods
+from kubeshare.api.configuration import DynamicConfiguration
+from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.types.v1 import VGPU
+from kubeshare.core.decision import Decision
+from kubeshare.core.demand import Demand
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies import policy
+from kubeshare.core.policies.scoring import scorer
+from kubeshare.core.quota import namespace
+from kubeshare.core.quota.namespace import NamespaceQuota, within_quotas
+from kubeshare.dialects import gpushare
+from kubeshare.dialects.containers import VGPU_RESOURCE, asks_for_vgpu
+from kubeshare.extender.nodes import GpushareNodes
+from kubeshare.extender.wire.arguments import Victims
+from kubeshare.kube.resources import Raw
+
+POLICY: Final = "binpack"
+
+NO_ROOM: Final = "Insufficient GPU Memory in one device"
+"""Why a node of gpushare does not fit, in the words of gpushare."""
+NOT_ADMITTED: Final = (
+    f"none asks for {VGPU_RESOURCE}, by which the node attaches the share: the pod was created "
+    "without KubeShare's admission policy; create it again"
+)
+
+
+class Placement:
+    """Answers questions about the cluster as it is now.
+
+    Args:
+        cluster_state: the vGPUs.
+        nodes: which nodes share GPUs by gpushare.
+        configuration: the unit of memory, and how nodes are ranked.
+        quotas: namespace → its quotas.
+    """
+
+    def __init__(
+        self,
+        cluster_state: ClusterState,
+        nodes: GpushareNodes,
+        configuration: DynamicConfiguration,
+        quotas: Callable[[str], Sequence[NamespaceQuota]],
+    ) -> None:
+        self._cluster_state = cluster_state
+        self._pool = cluster_state.pool
+        self._nodes = nodes
+        self._configuration = configuration
+        self._score = scorer(POLICY)
+        self._quotas = quotas
+        self._decide = within_quotas(policy(POLICY), quotas)
+
+    def demand(self, pod: Raw) -> Demand | None:
+        """What a pod asks for; None if it asks for no GPU memory.
+
+        Raises:
+            InvalidValueError: a value is not acceptable.
+        """
+        demand = gpushare.demand_of(pod, self.unit_bytes)
+        if demand is not None and not asks_for_vgpu(pod["spec"]):
+            raise InvalidValueError("spec.containers", NOT_ADMITTED)
+        return demand
+
+    @property
+    def unit_bytes(self) -> int:
+        """The bytes of a unit of ``aliyun.com/gpu-mem``."""
+        return self._configuration.now().gpushare.unit_bytes
+
+    def decided_by_scheduler(self, pod: Raw, uid: str) -> list[VGPU]:
+        """The vGPUs that KubeShare-Sched has chosen for a pod; none if it is not decided.
+
+        Sched reserves the shares first and then names them in the pod.
+        """
+        held = self._pool.held_by(uid)
+        view = pods.view(pod) if held else None
+        return held if view and all(pods.names(view, vgpu) for vgpu in held) else []
+
+    def refusals(self, pod: Raw, demand: Demand, names: Iterable[str]) -> dict[str, str]:
+        """Name of each node on which a pod does not fit now → why, in the words of gpushare."""
+        decided = self.decided_by_scheduler(pod, demand.uid)
+        if decided:
+            chosen = decided[0].spec.node_name
+            words = f"KubeShare's scheduler has chosen node {chosen} for the pod"
+            return {name: words for name in names if name != chosen}
+        names = list(names)
+        with self._without(demand.uid) as ledger:
+            fitting = self._fitting(ledger, demand, names)
+            exceeded = self._exceeded_quota(ledger, demand, fitting)
+        return {
+            name: exceeded or self._refusal(name)
+            for name in names
+            if exceeded or name not in fitting
+        }
+
+    def ranking(self, demand: Demand, names: Iterable[str]) -> list[list[str]]:
+        """The nodes that fit in groups of equally good ones, the best first."""
+        with self._without(demand.uid) as ledger:
+            scores = self._score(ledger, demand, [name for name in names if name in self._nodes])
+        # The score of the policy ends with the name of the node, by which it breaks ties; nodes
+        # that are equal but for it are equally good here.
+        room = {name: score[:2] for name, score in scores.items()}
+        best_first = sorted(room, key=lambda name: (room[name], name))
+        groups = [list(group) for _, group in groupby(best_first, key=room.__getitem__)]
+        return groups[::-1] if self._configuration.now().gpushare.prioritize == "spread" else groups
+
+    def decide(self, demand: Demand, node: str) -> Decision:
+        """The GPU of a node for a demand that holds nothing."""
+        return self._decide(
+            self._cluster_state.ledger(), msgspec.structs.replace(demand, nodes=frozenset([node]))
+        )
+
+    def helped(self, demand: Demand, victims: Mapping[str, Victims]) -> dict[str, Victims]:
+        """The nodes on which a demand fits once their victims have released their shares."""
+        return {
+            node: each
+            for node, each in victims.items()
+            if node in self._nodes and self._fits_after(demand, node, each.uids)
+        }
+
+    def _fits_after(self, demand: Demand, node: str, victims: Iterable[str]) -> bool:
+        leaving = set(victims)
+        with self._without(demand.uid) as ledger:
+            for vgpu in self._pool.on_node(node):
+                for holder in vgpu.status.holders:
+                    leaves = holder.demand in leaving or holder.pod_uid in leaving
+                    if leaves and ledger.held_by(holder.demand):
+                        ledger.release(holder.demand)
+            return bool(self._score(ledger, demand, (node,)))
+
+    def _fitting(self, ledger: Ledger, demand: Demand, names: Iterable[str]) -> frozenset[str]:
+        return frozenset(
+            self._score(ledger, demand, [name for name in names if name in self._nodes])
+        )
+
+    def _exceeded_quota(self, ledger: Ledger, demand: Demand, fitting: frozenset[str]) -> str:
+        """Why a quota of the namespace refuses the demand; ``""`` if none does."""
+        if not fitting or not self._quotas(demand.namespace):
+            return ""
+        decision = self._decide(ledger, msgspec.structs.replace(demand, nodes=fitting))
+        return decision.reasons[namespace.FIELD] if decision.field == namespace.FIELD else ""
+
+    def _refusal(self, name: str) -> str:
+        if name in self._nodes:
+            return NO_ROOM
+        if self._nodes.exists(name):
+            return f"The node {name} is not for GPU share, need skip"
+        return f'node "{name}" not found'
+
+    @contextmanager
+    def _without(self, uid: str) -> Iterator[Ledger]:
+        """The ledger as if a demand held nothing."""
+        ledger = self._cluster_state.ledger()
+        with ledger.what_if():
+            if ledger.held_by(uid):
+                ledger.release(uid)
+            yield ledger

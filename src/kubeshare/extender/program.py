@@ -1,0 +1,86 @@
+"""Constructs the extender: its informers, its service and its server."""
+
+import ssl
+import time
+from collections.abc import Callable
+from datetime import datetime
+from typing import Final, NamedTuple
+
+from kubeshare.api.state.informers import start_cluster_informers
+from kubeshare.api.types.constants import MANAGER_EXTENDER
+from kubeshare.extender.binding import Binder
+from kubeshare.extender.http.access import TokenFile
+from kubeshare.extender.http.messages import Limits
+from kubeshare.extender.http.server import HttpServer
+from kubeshare.extender.inspection import Inspection
+from kubeshare.extender.metrics import Metrics
+from kubeshare.extender.nodes import GpushareNodes
+from kubeshare.extender.placement import Placement
+from kubeshare.extender.service import ExtenderService
+from kubeshare.kube.client.client import Client
+from kubeshare.kube.clock import utc_now
+from kubeshare.kube.controller.events import EventRecorder
+from kubeshare.kube.controller.runtime import Program
+
+NAME: Final = "kubeshare-extender"
+"""The name of the program."""
+
+
+class Serving(NamedTuple):
+    """Where the extender serves kube-scheduler; port 0 is a free one on the loopback."""
+
+    port: int
+    tls: ssl.SSLContext | None = None
+    token: TokenFile | None = None
+    limits: Limits = Limits()
+
+
+class Extender(NamedTuple):
+    """The program, and the service and server in it."""
+
+    program: Program
+    service: ExtenderService
+    server: HttpServer | None
+
+
+def extender_program(  # noqa: PLR0913 - its options
+    client: Client,
+    *,
+    instance: str,
+    port: int | None = None,
+    serving: Serving | None = None,
+    wall_clock: Callable[[], datetime] = utc_now,
+    clock: Callable[[], int] = time.time_ns,
+    built: Callable[[], None] = lambda: None,
+) -> Extender:
+    """The extender, ready to run; every replica works.
+
+    Args:
+        client: the API server.
+        instance: the name of this replica, for events.
+        port: serves probes and metrics; None for no server.
+        serving: where kube-scheduler is served; None if the service is called directly.
+        wall_clock: gives the times in events.
+        clock: gives the time in annotations, in nanoseconds since 1970.
+        built: called after the cluster's ledger has been built.
+    """
+    recorder = EventRecorder(client, "kubeshare.nthu/extender", instance, wall_clock=wall_clock)
+    program = Program(NAME, client, recorder=recorder, port=port)
+    informers = start_cluster_informers(program, client, MANAGER_EXTENDER, recorder, built)
+    cluster_state, configuration = informers.cluster_state, informers.configuration
+    nodes = GpushareNodes(informers.nodes, informers.gpunodes)
+    placement = Placement(cluster_state, nodes, configuration, informers.quotas.of)
+    service = ExtenderService(
+        placement,
+        Binder(client, cluster_state, placement, nodes, clock),
+        Inspection(cluster_state.pool, nodes, configuration),
+        recorder=recorder,
+        metrics=Metrics(program.registry),
+        not_ready=program.not_ready,
+        token=serving.token if serving else None,
+    )
+    server = None
+    if serving is not None:
+        server = HttpServer(serving.port, service, tls=serving.tls, limits=serving.limits)
+        program.add_task(server.run)
+    return Extender(program, service, server)
