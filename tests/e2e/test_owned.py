@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from e2e.space import Space
-from e2e.stage import SCHEDULER, Raw, Stage, eventually
+from e2e.stage import SCHEDULER, Place, Raw, Stage, eventually
 from e2e.test_pages import ROOT, script
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.lab.node.gpus import DEVICE_PLUGIN
@@ -97,6 +97,16 @@ def until_free(stage: Stage) -> None:
     )
 
 
+def until_granted(space: Space, name: str, place: Place) -> None:
+    """Wait until the token daemon has a grant of a pod."""
+    eventually(
+        lambda: name in space.stage.top(place),
+        f"{name} to have a grant",
+        seconds=SECONDS,
+        explain=lambda: space.describe(name),
+    )
+
+
 def schedule_by(stage: Stage, policy: str) -> None:
     """Restart the scheduler with another placement policy."""
     command = json.loads(
@@ -177,6 +187,33 @@ def test_a_node_with_a_pod_that_shares_is_taken_over_under_it(stage: Stage, spac
     assert space.lives("a") == before
     space.delete("shp", "a")
     until_free(stage)
+
+
+@pytest.mark.usefixtures("without_plugin")
+def test_after_a_reboot_shares_run_again_on_their_gpus_once_nobody_else_offers_them(
+    stage: Stage, space: Space
+) -> None:
+    stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus=owned")
+    until_owned(stage)
+    until_free(stage)
+    for name in "ab":
+        space.share(name, {"request": "0.6", "memory": "1Gi"}, nodeSelector=ON_IT)
+    places = {name: space.ready(name) for name in "ab"}
+    before, pods = static(stage), {name: space.lives(name)[0] for name in "ab"}
+    stage.reboot(HERE)  # a node of the lab boots with its device plugin
+    eventually(
+        lambda: any("KubeShare owns GPU" in event["message"] for event in space.events("a")),
+        "the node agent to refuse the share",
+        explain=lambda: str(space.events("a")),
+    )
+    assert not stage.top(places["a"])
+    until_owned(stage, "GPUsOffered")
+    stop_plugin(stage)
+    for name, place in places.items():
+        until_granted(space, name, place)
+        stage.works_for(place, name)
+    assert static(stage) == before
+    assert {name: space.lives(name)[0] for name in "ab"} == pods
 
 
 @pytest.mark.usefixtures("without_plugin")
