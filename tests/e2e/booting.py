@@ -1,7 +1,7 @@
 """A lab with KubeShare on it, and namespaces in it, for as long as a block lasts."""
 
 import asyncio
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from uuid import uuid4
 
@@ -13,27 +13,15 @@ from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.progress import Progress
 
 _NODES, _GPUS_EACH = 2, 2
+GPUS = _NODES * _GPUS_EACH
+"""The GPUs of a booted lab."""
 _ROLLOUT_SECONDS = 180.0
-
-
-@contextmanager
-def booted(name: str) -> Iterator[Stage]:
-    """A lab of two nodes with two V100 each, with KubeShare on it; down at the end."""
-    lab = Lab(name)
-    lab.down()
-    try:
-        lab.up(Shape(nodes=_NODES, gpus=f"V100x{_GPUS_EACH}"))
-        stage = Stage(lab)
-        install(stage)
-        yield stage
-    finally:
-        lab.down()
 
 
 def install(stage: Stage) -> None:
     """Put KubeShare on a lab, and wait until it has found the GPUs."""
     asyncio.run(_install(stage.lab))
-    eventually(lambda: _gpus_found(stage) == _NODES * _GPUS_EACH, "the GPUs to be found")
+    eventually(lambda: gpus_found(stage) == GPUS, "the GPUs to be found")
 
 
 async def _install(lab: Lab) -> None:
@@ -46,9 +34,29 @@ async def _install(lab: Lab) -> None:
         )
 
 
-def _gpus_found(stage: Stage) -> int:
+def gpus_found(stage: Stage) -> int:
+    """How many GPUs the node agents have found."""
     nodes = stage.items("/apis/kubeshare.nthu/v1/gpunodes")
     return sum(len(node["spec"].get("devices", [])) for node in nodes)
+
+
+@contextmanager
+def booted(name: str, kubeshare: Callable[[Stage], None] = install) -> Iterator[Stage]:
+    """A lab of two nodes with two V100 each; down at the end.
+
+    Args:
+        name: of the lab.
+        kubeshare: installs KubeShare on it; by default that of this clone.
+    """
+    lab = Lab(name)
+    lab.down()
+    try:
+        lab.up(Shape(nodes=_NODES, gpus=f"V100x{_GPUS_EACH}"))
+        stage = Stage(lab)
+        kubeshare(stage)
+        yield stage
+    finally:
+        lab.down()
 
 
 @contextmanager
