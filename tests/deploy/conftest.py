@@ -31,12 +31,25 @@ def cluster(apiserver: ApiServer) -> ApiServer:
     cluster_wide = [manifest for manifest in ours if manifest["kind"] in CLUSTER_KINDS]
     apiserver.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(cluster_wide))
     apiserver.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    # The API server refuses requests for a kind with 429 while it fills its cache.
+    wait_until(lambda: _are_listed(apiserver), "the kinds to be served")
     # The API server learns of policies in the order in which they came, a second later or two.
     probes = yaml.safe_dump_all(_probes())
     apiserver.kubectl("apply", "-f", "-", stdin=probes)
     wait_until(lambda: _are_in_force(apiserver), "the admission policies")
     apiserver.kubectl("delete", "-f", "-", stdin=probes)
     return apiserver
+
+
+def _are_listed(apiserver: ApiServer) -> bool:
+    try:
+        for kind in ("sharepods", "vgpus", "gpunodes"):
+            apiserver.kubectl("get", kind, "-A")
+    except LabError as error:
+        if "(TooManyRequests)" in str(error):
+            return False
+        raise
+    return True
 
 
 def _probes() -> list[dict[str, Any]]:

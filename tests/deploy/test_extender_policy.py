@@ -1,0 +1,114 @@
+"""The extender binds pods and marks them, and writes nothing else into them."""
+
+import json
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import pytest
+import yaml
+
+from kubeshare.install import manifests
+from kubeshare.lab.control_plane.api_server import ApiServer, wait_until
+from kubeshare.lab.errors import LabError
+
+pytestmark = pytest.mark.apiserver
+
+EXTENDER = "system:serviceaccount:kubeshare-system:kubeshare-extender"
+STRANGER = "system:serviceaccount:elsewhere:kubeshare-extender"
+NODE = "node-of-the-extender"
+MARKS = {
+    "labels": {"kubeshare.nthu/vgpu": "vgpu-1"},
+    "annotations": {
+        "kubeshare.nthu/gpuids": "vgpu-1",
+        "kubeshare.nthu/node": NODE,
+        "ALIYUN_COM_GPU_MEM_IDX": "0",
+    },
+}
+
+Raw = dict[str, Any]
+Bind = Callable[..., Raw]
+
+
+@pytest.fixture(scope="module", autouse=True)
+def _policy(cluster: ApiServer) -> Iterator[None]:
+    """The policy of the extender, and all its rights: what refuses it is the policy alone."""
+    name = "extender-may-everything"
+    wanted = {"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"}
+    ours = [
+        each
+        for each in manifests.load(manifests.Options(extender=True))
+        if each["kind"] in wanted and each["metadata"]["name"] == "kubeshare-extender"
+    ]
+    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(ours))
+    users = (f"--user={EXTENDER}", f"--user={STRANGER}")
+    cluster.kubectl("create", "clusterrolebinding", name, "--clusterrole=cluster-admin", *users)
+    yield
+    cluster.kubectl("delete", "clusterrolebinding", name)
+
+
+@pytest.fixture
+def bind(cluster: ApiServer, namespace: str) -> Bind:
+    """Create a pod, bind it as a user with this metadata of the Binding; returns the pod."""
+
+    def _bind(user: str = EXTENDER, **metadata: Any) -> Raw:
+        pod = {
+            "apiVersion": "v1",
+            "kind": "Pod",
+            "metadata": {"generateName": "p-", "namespace": namespace, "labels": {"a": "b"}},
+            "spec": {"containers": [{"name": "main", "image": "x"}]},
+        }
+        made = json.loads(
+            cluster.kubectl("create", "-f", "-", "-o", "json", stdin=yaml.safe_dump(pod))
+        )["metadata"]
+        named = {"name": made["name"], "namespace": namespace, "uid": made["uid"]}
+        binding = {
+            "apiVersion": "v1",
+            "kind": "Binding",
+            "metadata": named | metadata,
+            "target": {"apiVersion": "v1", "kind": "Node", "name": NODE},
+        }
+        path = f"/api/v1/namespaces/{namespace}/pods/{made['name']}/binding"
+        arguments = ("create", "--raw", path, f"--as={user}", "-f", "-")
+        cluster.kubectl(*arguments, stdin=json.dumps(binding))
+        found: Raw = json.loads(
+            cluster.kubectl("get", "pod", made["name"], "-n", namespace, "-o", "json")
+        )
+        return found
+
+    return _bind
+
+
+def test_a_binding_sets_the_node_and_the_marks_in_one_write(bind: Bind) -> None:
+    pod = bind(**MARKS)
+    assert pod["spec"]["nodeName"] == NODE
+    assert pod["metadata"]["annotations"].items() >= MARKS["annotations"].items()
+    assert pod["metadata"]["labels"].items() >= {"a": "b", **MARKS["labels"]}.items()
+
+
+def test_a_binding_of_another_pod_of_the_name_is_refused(bind: Bind) -> None:
+    with pytest.raises(LabError, match="Precondition failed: UID"):
+        bind(uid="00000000-0000-0000-0000-000000000000", **MARKS)
+
+
+@pytest.mark.parametrize(
+    "metadata",
+    [
+        {"labels": {"kubeshare.nthu/role": "placeholder"}},
+        {"labels": {"team": "mine"}},
+        {"annotations": {"kubeshare.nthu/request": "1"}},
+    ],
+)
+def test_other_marks_are_refused(bind: Bind, metadata: Raw) -> None:
+    def refused() -> bool:
+        try:
+            bind(**metadata)
+        except LabError as error:
+            return "marks a pod with its GPU and writes nothing else" in str(error)
+        return False
+
+    wait_until(refused, "the policy of the extender")
+
+
+def test_nobody_else_may_mark_a_pod(bind: Bind) -> None:
+    with pytest.raises(LabError, match=r"kubeshare\.nthu/vgpu is written by KubeShare alone"):
+        bind(STRANGER, **MARKS)
