@@ -229,14 +229,12 @@ def _chunks(items: list[Any]) -> list[list[Any]]:
 
 def _leaf(entries: list[Entry]) -> _TreeNode:
     leaf = _TreeNode(leaf=True)
-    for number, order, amount, device in entries:
-        leaf.numbers.append(number)
-        leaf.orders.append(order)
-        leaf.amounts.append(amount)
-        leaf.items.append(device)
+    leaf.numbers, leaf.orders, leaf.amounts, leaf.items = map(list, zip(*entries, strict=True))
     leaf.most = max(leaf.amounts)
     # Without these bounds, the first search for a label that all devices carry visits them all.
-    common = frozenset.intersection(*(device.anti_affinities for device in leaf.items))
+    common = leaf.items[0].anti_affinities
+    if common:
+        common = common.intersection(*(device.anti_affinities for device in leaf.items))
     leaf.bounds = dict.fromkeys(sorted(common)[:BOUNDS], -1)
     return leaf
 

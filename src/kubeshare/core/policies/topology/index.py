@@ -58,7 +58,8 @@ class TopologyIndex:
         self._states: dict[str, NodeState] = {}
         self._idle: NodeRankings[DemandKind, _Idle] = NodeRankings()
         self._opening: NodeRankings[DemandKind, _Idle] = NodeRankings()
-        self._in_use = InUseRanking(self._nodes)
+        self._in_use = InUseRanking(self._nodes, full=False)
+        self._full = InUseRanking(self._nodes, full=True)
         # size of a GPU's memory -> how many devices and free GPUs have it
         self._sizes: Counter[int] = Counter(_sizes(ledger.devices.values()))
         for node in ledger.nodes.values():
@@ -109,10 +110,13 @@ class TopologyIndex:
         if nodes is not None and len(nodes) <= node_ranking.FEW_NODES:
             states = [state for name in nodes if (state := self._state(name)) is not None]
             device = closest_in_use(states, demand, label_in_use=label_in_use)
-        else:
-            self._in_use.refresh(self._state)
-            device = self._in_use.first(demand, among)
-        return Placement(device.node, (device,)) if device is not None else None
+            return Placement(device.node, (device,)) if device is not None else None
+        for ranking in (self._full, self._in_use) if _may_be_nothing(demand) else (self._in_use,):
+            ranking.refresh(self._state)
+            device = ranking.first(demand, among)
+            if device is not None:
+                return Placement(device.node, (device,))
+        return None
 
     def idle(self, demand: Demand, count: int) -> Placement | None:
         """Fragment's fallback (count 0), Singular (1) and Link: the best GPUs of known place.
@@ -206,6 +210,12 @@ class TopologyIndex:
         self._idle.changed(name)
         self._opening.changed(name)
         self._in_use.stale.add(name)
+        self._full.stale.add(name)
+
+
+def _may_be_nothing(demand: Demand) -> bool:
+    """Whether a demand may be for no compute and no memory of some GPU, a share rounded down."""
+    return not demand.request_micros and not demand.memory.bytes
 
 
 def _sizes(gpus: Iterable[Device | FreeGpu]) -> list[int]:

@@ -21,16 +21,20 @@ class InUseRanking:
     """The devices with holders and room for more: least compute left, then least memory.
 
     Equal ones are ordered by the free cores of the node, fewest first, its name, the number.
+    So a change on a node moves all its devices. Those with nothing left are of use to hardly any
+    demand; they have a ranking of their own, which is not refreshed for the others.
 
     Args:
         nodes: the names of all nodes.
+        full: whether this ranking is for devices with neither compute nor memory left.
 
     Attributes:
         stale: names of nodes that have changed since the last refresh.
     """
 
-    def __init__(self, nodes: Iterable[str]) -> None:
+    def __init__(self, nodes: Iterable[str], *, full: bool) -> None:
         self.stale = set(nodes)
+        self._full = full
         self._trees = GroupTrees(self._entry, _least)
         self._of: dict[str, list[Device]] = {}  # node -> its devices in the trees
         self._orders: dict[str, str] = {}  # GPUID -> its sort key among equal devices
@@ -61,14 +65,15 @@ class InUseRanking:
         return self._trees.first(demand, among)
 
     def _in_use(self, state: NodeState | None) -> list[Device]:
-        """The devices of a node that are in use, with their sort keys stored."""
+        """The devices of a node that belong here, with their sort keys stored."""
         if state is None:
             return []
         devices = []
         for number in bits(state.in_use):
             device = state.devices[number]
-            self._orders[device.id] = f"{state.free:012}{state.key}\0\0{number:04}"
-            devices.append(device)
+            if self._full is not (device.compute_left > 0 or device.memory_left > 0):
+                self._orders[device.id] = f"{state.free:012}{state.key}\0\0{number:04}"
+                devices.append(device)
         return devices
 
     def _entry(self, _: Group, device: Device) -> Entry:
