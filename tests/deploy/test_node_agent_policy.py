@@ -87,3 +87,56 @@ def test_says_of_a_vgpu_of_its_own_node_that_it_gets_no_gpu(cluster: ApiServer, 
 
     told = "jsonpath={.status.conditions[0].reason}"
     assert cluster.kubectl("get", "vgpu", vgpu, "-o", told) == "NotShareable"
+
+
+def patch_node_as_agent_of(
+    cluster: ApiServer, node: str, name: str, status: dict[str, Any]
+) -> None:
+    cluster.kubectl(
+        *("patch", "node", name, "--type=merge", "-p", json.dumps({"status": status})),
+        *("--subresource=status", f"--as={AGENT}"),
+        f"--as-user-extra=authentication.kubernetes.io/node-name={node}",
+    )
+
+
+@pytest.fixture
+def node(cluster: ApiServer) -> Iterator[str]:
+    """The Node of node-1, which offers two CPUs and some memory of GPUs."""
+    offered = {"cpu": "2", "aliyun.com/gpu-mem": "30"}
+    cluster.kubectl(
+        "create", "-f", "-", stdin='{"apiVersion":"v1","kind":"Node","metadata":{"name":"node-1"}}'
+    )
+    whole = json.dumps({"status": {"capacity": offered, "allocatable": offered}})
+    cluster.kubectl("patch", "node", "node-1", "--subresource=status", "--type=merge", "-p", whole)
+    yield "node-1"
+    cluster.kubectl("delete", "node", "node-1")
+
+
+def test_counts_the_gpus_in_its_own_node(cluster: ApiServer, node: str) -> None:
+    count: dict[str, str | None] = {"aliyun.com/gpu-count": "2"}
+    with pytest.raises(LabError, match="this is node-1, its token is of node-2"):
+        patch_node_as_agent_of(cluster, "node-2", node, {"capacity": count})
+    patch_node_as_agent_of(cluster, node, node, {"capacity": count, "allocatable": count})
+
+    told = "jsonpath={.status.capacity.aliyun\\.com/gpu-count}"
+    assert cluster.kubectl("get", "node", node, "-o", told) == "2"
+    count["aliyun.com/gpu-count"] = None
+    patch_node_as_agent_of(cluster, node, node, {"capacity": count, "allocatable": count})
+    assert cluster.kubectl("get", "node", node, "-o", told) == ""
+
+
+@pytest.mark.parametrize(
+    ("status", "what"),
+    [
+        ({"capacity": {"aliyun.com/gpu-mem": "60"}}, "capacity"),
+        ({"allocatable": {"cpu": None}}, "allocatable"),
+        ({"allocatable": {"nvidia.com/gpu": "8"}}, "allocatable"),
+        ({"conditions": [{"type": "Ready", "status": "True"}]}, "conditions"),
+        ({"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}, "addresses"),
+    ],
+)
+def test_writes_nothing_else_into_its_node(
+    cluster: ApiServer, node: str, status: dict[str, Any], what: str
+) -> None:
+    with pytest.raises(LabError, match=f"writes aliyun.com/gpu-count only, not {what}"):
+        patch_node_as_agent_of(cluster, node, node, status)

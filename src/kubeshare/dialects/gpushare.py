@@ -21,6 +21,11 @@ GPU_MEMORY: Final = "aliyun.com/gpu-mem"
 GPU_COUNT: Final = "aliyun.com/gpu-count"
 """The number of GPUs of a node; as the resource of a container it has no effect."""
 
+GPU_MEMORY: Final = "aliyun.com/gpu-mem"
+"""The resource that a container requests: units of GPU memory."""
+GPU_COUNT: Final = "aliyun.com/gpu-count"
+"""The number of GPUs of a node; as the resource of a container it has no effect."""
+
 MAX_COUNT: Final = 1024
 """The most GPUs that one pod may request."""
 

@@ -12,6 +12,7 @@ from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.node import boot, lock
 from kubeshare.node.claim_mounts import ClaimMounts
+from kubeshare.node.device_plugin.gpushare import GpushareResources
 from kubeshare.node.dra.account import OnEnded, ignore
 from kubeshare.node.dra.claim_users import ClaimInUse, ClaimUsers
 from kubeshare.node.dra.driver import ClaimReference, Driver, PreparedDevice
@@ -128,6 +129,7 @@ class Agent:
             allocated or partial(allocated_gpus, socket, uuid_of),
         )
         self.slices = SlicePublisher(client, node)
+        self.gpushare = GpushareResources(client, node, paths, self.inventory, self.events)
         mounts = ClaimMounts(Paths(paths.run_folder).claims)
         self.reconciler = Reconciler(
             client,
@@ -192,6 +194,10 @@ class Agent:
         program.add_controller(self.reconciler.vgpus)
         program.add_controller(self.reconciler.grants)
         program.add_controller(self.slices.controller)
+        program.add_reflector(self.gpushare.nodes)
+        program.add_reflector(self.gpushare.configmaps)
+        program.add_controller(self.gpushare.controller)
+        program.add_task(self.gpushare.plugin.run)
         program.add_task(self.serve)
         self.escapes.register_metrics(program.registry)
         program.add_check(

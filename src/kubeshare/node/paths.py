@@ -43,6 +43,11 @@ class NodePaths:
         return self.root / "var/lib/kubelet/plugins_registry" / f"{DRA_DRIVER}-reg.sock"
 
     @property
+    def device_plugins_folder(self) -> Path:
+        """The folder of the sockets of the kubelet and its device plugins."""
+        return self.root / "var/lib/kubelet/device-plugins"
+
+    @property
     def pod_resources_socket(self) -> Path:
         """The socket of the kubelet's PodResources API."""
         return self.root / "var/lib/kubelet/pod-resources/kubelet.sock"

@@ -10,8 +10,8 @@ import grpc
 import pytest
 
 from kubeshare.lab.node.device_plugin import preferred, serve
-from kubeshare.lab.proto import deviceplugin_pb2 as messages
-from kubeshare.lab.proto import deviceplugin_pb2_grpc as services
+from kubeshare.node.proto import deviceplugin_pb2 as messages
+from kubeshare.node.proto import deviceplugin_pb2_grpc as services
 
 DEADLINE = 20.0
 HEALTH = {"GPU-a": True, "GPU-b": True}

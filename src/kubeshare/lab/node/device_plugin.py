@@ -17,8 +17,8 @@ import grpc
 import pynvml
 
 from kubeshare.lab.node.gpus import DEVICE_PLUGIN, RESOURCE
-from kubeshare.lab.proto import deviceplugin_pb2 as messages
-from kubeshare.lab.proto import deviceplugin_pb2_grpc as services
+from kubeshare.node.proto import deviceplugin_pb2 as messages
+from kubeshare.node.proto import deviceplugin_pb2_grpc as services
 
 KUBELET_FOLDER = Path("/var/lib/kubelet/device-plugins")
 

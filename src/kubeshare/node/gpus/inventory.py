@@ -57,6 +57,7 @@ class Inventory:
         interval: seconds between readings.
 
     Attributes:
+        interval: as above; a change counts from the next reading on.
         reflector: watches the GPUNode.
         found: the GPUs as of the last reading.
         first_reading: set once the first reading is published.
@@ -80,7 +81,7 @@ class Inventory:
         self._drivers = drivers
         self._in_use = in_use
         self._last_in_use: AbstractSet[str] = frozenset()
-        self._interval = interval
+        self.interval = interval
         self._published: GPUNodeSpec | None = None
         self._is_loaded = False
         self._republish = asyncio.Event()
@@ -105,7 +106,7 @@ class Inventory:
             except ApiError as error:
                 log.warning("GPUNode not published, trying again", error=str(error))
             with suppress(TimeoutError):
-                async with asyncio.timeout(self._interval):
+                async with asyncio.timeout(self.interval):
                     await self._republish.wait()
             self._republish.clear()
 

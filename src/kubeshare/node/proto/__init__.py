@@ -7,5 +7,6 @@ generated modules are committed. After a change of a ``.proto`` file, run in ``s
     python -m grpc_tools.protoc -I. --python_out=. --pyi_out=. kubeshare/node/proto/*.proto
 
 There are no generated service stubs: the services have two or three methods
-each, and ``grpc``'s generic handlers name them in one line.
+each, and ``grpc``'s generic handlers name them in one line. Only the device plugin of the
+lab uses stubs (``--grpc_python_out=. kubeshare/node/proto/deviceplugin.proto``).
 """

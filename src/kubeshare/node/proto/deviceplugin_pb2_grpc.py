@@ -3,7 +3,7 @@
 import grpc
 import warnings
 
-from kubeshare.lab.proto import deviceplugin_pb2 as kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2
+from kubeshare.node.proto import deviceplugin_pb2 as kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2
 
 GRPC_GENERATED_VERSION = '1.85.1'
 GRPC_VERSION = grpc.__version__
@@ -18,7 +18,7 @@ except ImportError:
 if _version_not_supported:
     raise RuntimeError(
         f'The grpc package installed is at version {GRPC_VERSION},'
-        + ' but the generated code in kubeshare/lab/proto/deviceplugin_pb2_grpc.py depends on'
+        + ' but the generated code in kubeshare/node/proto/deviceplugin_pb2_grpc.py depends on'
         + f' grpcio>={GRPC_GENERATED_VERSION}.'
         + f' Please upgrade your grpc module to grpcio>={GRPC_GENERATED_VERSION}'
         + f' or downgrade your generated code using grpcio-tools<={GRPC_VERSION}.'
@@ -37,8 +37,8 @@ class RegistrationStub:
         """
         self.Register = channel.unary_unary(
                 '/v1beta1.Registration/Register',
-                request_serializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.RegisterRequest.SerializeToString,
-                response_deserializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.Empty.FromString,
+                request_serializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.RegisterRequest.SerializeToString,
+                response_deserializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.FromString,
                 _registered_method=True)
 
 
@@ -57,8 +57,8 @@ def add_RegistrationServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'Register': grpc.unary_unary_rpc_method_handler(
                     servicer.Register,
-                    request_deserializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.RegisterRequest.FromString,
-                    response_serializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
+                    request_deserializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.RegisterRequest.FromString,
+                    response_serializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -87,8 +87,8 @@ class Registration:
             request,
             target,
             '/v1beta1.Registration/Register',
-            kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.RegisterRequest.SerializeToString,
-            kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.Empty.FromString,
+            kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.RegisterRequest.SerializeToString,
+            kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.FromString,
             options,
             channel_credentials,
             insecure,
@@ -112,23 +112,23 @@ class DevicePluginStub:
         """
         self.GetDevicePluginOptions = channel.unary_unary(
                 '/v1beta1.DevicePlugin/GetDevicePluginOptions',
-                request_serializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
-                response_deserializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.DevicePluginOptions.FromString,
+                request_serializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
+                response_deserializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.DevicePluginOptions.FromString,
                 _registered_method=True)
         self.ListAndWatch = channel.unary_stream(
                 '/v1beta1.DevicePlugin/ListAndWatch',
-                request_serializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
-                response_deserializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.ListAndWatchResponse.FromString,
+                request_serializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
+                response_deserializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.ListAndWatchResponse.FromString,
                 _registered_method=True)
         self.GetPreferredAllocation = channel.unary_unary(
                 '/v1beta1.DevicePlugin/GetPreferredAllocation',
-                request_serializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.PreferredAllocationRequest.SerializeToString,
-                response_deserializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.PreferredAllocationResponse.FromString,
+                request_serializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.PreferredAllocationRequest.SerializeToString,
+                response_deserializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.PreferredAllocationResponse.FromString,
                 _registered_method=True)
         self.Allocate = channel.unary_unary(
                 '/v1beta1.DevicePlugin/Allocate',
-                request_serializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.AllocateRequest.SerializeToString,
-                response_deserializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.AllocateResponse.FromString,
+                request_serializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateRequest.SerializeToString,
+                response_deserializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateResponse.FromString,
                 _registered_method=True)
 
 
@@ -165,23 +165,23 @@ def add_DevicePluginServicer_to_server(servicer, server):
     rpc_method_handlers = {
             'GetDevicePluginOptions': grpc.unary_unary_rpc_method_handler(
                     servicer.GetDevicePluginOptions,
-                    request_deserializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.Empty.FromString,
-                    response_serializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.DevicePluginOptions.SerializeToString,
+                    request_deserializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.FromString,
+                    response_serializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.DevicePluginOptions.SerializeToString,
             ),
             'ListAndWatch': grpc.unary_stream_rpc_method_handler(
                     servicer.ListAndWatch,
-                    request_deserializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.Empty.FromString,
-                    response_serializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.ListAndWatchResponse.SerializeToString,
+                    request_deserializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.FromString,
+                    response_serializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.ListAndWatchResponse.SerializeToString,
             ),
             'GetPreferredAllocation': grpc.unary_unary_rpc_method_handler(
                     servicer.GetPreferredAllocation,
-                    request_deserializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.PreferredAllocationRequest.FromString,
-                    response_serializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.PreferredAllocationResponse.SerializeToString,
+                    request_deserializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.PreferredAllocationRequest.FromString,
+                    response_serializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.PreferredAllocationResponse.SerializeToString,
             ),
             'Allocate': grpc.unary_unary_rpc_method_handler(
                     servicer.Allocate,
-                    request_deserializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.AllocateRequest.FromString,
-                    response_serializer=kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.AllocateResponse.SerializeToString,
+                    request_deserializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateRequest.FromString,
+                    response_serializer=kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateResponse.SerializeToString,
             ),
     }
     generic_handler = grpc.method_handlers_generic_handler(
@@ -210,8 +210,8 @@ class DevicePlugin:
             request,
             target,
             '/v1beta1.DevicePlugin/GetDevicePluginOptions',
-            kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
-            kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.DevicePluginOptions.FromString,
+            kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
+            kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.DevicePluginOptions.FromString,
             options,
             channel_credentials,
             insecure,
@@ -237,8 +237,8 @@ class DevicePlugin:
             request,
             target,
             '/v1beta1.DevicePlugin/ListAndWatch',
-            kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
-            kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.ListAndWatchResponse.FromString,
+            kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.Empty.SerializeToString,
+            kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.ListAndWatchResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -264,8 +264,8 @@ class DevicePlugin:
             request,
             target,
             '/v1beta1.DevicePlugin/GetPreferredAllocation',
-            kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.PreferredAllocationRequest.SerializeToString,
-            kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.PreferredAllocationResponse.FromString,
+            kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.PreferredAllocationRequest.SerializeToString,
+            kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.PreferredAllocationResponse.FromString,
             options,
             channel_credentials,
             insecure,
@@ -291,8 +291,8 @@ class DevicePlugin:
             request,
             target,
             '/v1beta1.DevicePlugin/Allocate',
-            kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.AllocateRequest.SerializeToString,
-            kubeshare_dot_lab_dot_proto_dot_deviceplugin__pb2.AllocateResponse.FromString,
+            kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateRequest.SerializeToString,
+            kubeshare_dot_node_dot_proto_dot_deviceplugin__pb2.AllocateResponse.FromString,
             options,
             channel_credentials,
             insecure,

@@ -1,0 +1,1 @@
+"""Offers resources of owned GPUs that the kubelet counts, and nothing more."""

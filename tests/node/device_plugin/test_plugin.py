@@ -1,0 +1,185 @@
+"""The device plugin and a kubelet that restarts, on real sockets."""
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+
+import grpc
+import grpc.aio
+
+from kubeshare.node.device_plugin.plugin import DevicePlugin
+from kubeshare.node.device_plugin.units import GpuUnits
+from kubeshare.node.proto import deviceplugin_pb2 as messages
+from kubeshare.simulator.control import until
+
+RESOURCE = "aliyun.com/gpu-mem"
+TWO = (GpuUnits("GPU-a", 2, healthy=True),)
+SICK = (GpuUnits("GPU-a", 2, healthy=False),)
+
+
+class Kubelet:
+    """The registration service of a kubelet, and its watch of the devices.
+
+    Attributes:
+        requests: the registrations.
+        devices: the last list of each device and its health.
+        lists: how many lists there were.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.folder = folder
+        self.requests: list[messages.RegisterRequest] = []
+        self.devices: dict[str, str] = {}
+        self.lists = 0
+        self.refuses = False
+        self._watches: list[asyncio.Task[None]] = []
+
+    async def start(self) -> None:
+        """Remove all sockets and serve, as a kubelet does that starts."""
+        for socket in self.folder.glob("*.sock"):
+            socket.unlink()
+        method: Callable[..., Awaitable[Any]] = self._register
+        handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
+            method,
+            request_deserializer=messages.RegisterRequest.FromString,
+            response_serializer=messages.Empty.SerializeToString,
+        )
+        service = grpc.method_handlers_generic_handler(
+            "v1beta1.Registration", {"Register": handler}
+        )
+        self.server = grpc.aio.server()
+        self.server.add_generic_rpc_handlers((service,))
+        self.server.add_insecure_port(f"unix:{self.folder / 'kubelet.sock'}")
+        await self.server.start()
+
+    async def stop(self) -> None:
+        for watch in self._watches:
+            watch.cancel()
+        await asyncio.gather(*self._watches, return_exceptions=True)
+        self._watches.clear()
+        await self.server.stop(None)
+
+    async def allocate(self, *ids: str) -> messages.AllocateResponse:
+        request = messages.AllocateRequest(
+            container_requests=[messages.ContainerAllocateRequest(devices_ids=ids)]
+        )
+        async with grpc.aio.insecure_channel(self._plugin) as channel:
+            call = channel.unary_unary(
+                "/v1beta1.DevicePlugin/Allocate",
+                request_serializer=messages.AllocateRequest.SerializeToString,
+                response_deserializer=messages.AllocateResponse.FromString,
+            )
+            answer: messages.AllocateResponse = await call(request, timeout=10)
+            return answer
+
+    async def _register(self, request: messages.RegisterRequest, context: Any) -> messages.Empty:
+        if self.refuses:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "not now")
+        self.requests.append(request)
+        self._plugin = f"unix:{self.folder / request.endpoint}"
+        self._watches.append(asyncio.create_task(self._watch()))
+        return messages.Empty()
+
+    async def _watch(self) -> None:
+        async with grpc.aio.insecure_channel(self._plugin) as channel:
+            call = channel.unary_stream(
+                "/v1beta1.DevicePlugin/ListAndWatch",
+                request_serializer=messages.Empty.SerializeToString,
+                response_deserializer=messages.ListAndWatchResponse.FromString,
+            )
+            with suppress(grpc.aio.AioRpcError):
+                async for answer in call(messages.Empty()):
+                    self.devices = {device.ID: device.health for device in answer.devices}
+                    self.lists += 1
+
+
+@asynccontextmanager
+async def running(folder: Path) -> AsyncIterator[tuple[Kubelet, DevicePlugin]]:
+    kubelet, plugin = Kubelet(folder), DevicePlugin(folder, RESOURCE, "ours.sock")
+    await kubelet.start()
+    task = asyncio.create_task(plugin.run())
+    try:
+        yield kubelet, plugin
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+        await kubelet.stop()
+
+
+def test_it_registers_and_lists_what_is_offered(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as (kubelet, plugin):
+            plugin.offer(TWO)
+            await until(lambda: len(kubelet.devices) == 2)
+            (request,) = kubelet.requests
+            assert (request.version, request.resource_name) == ("v1beta1", RESOURCE)
+            assert set(kubelet.devices.values()) == {"Healthy"}
+            plugin.offer(SICK)
+            await until(lambda: set(kubelet.devices.values()) == {"Unhealthy"})
+
+    asyncio.run(main())
+
+
+def test_nothing_is_registered_where_nothing_is_offered(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as (kubelet, plugin):
+            plugin.offer(TWO)
+            await until(lambda: len(kubelet.devices) == 2)
+            plugin.offer(None)
+            await until(lambda: not kubelet.devices)
+            await until(lambda: not (tmp_path / "ours.sock").exists())
+            assert len(kubelet.requests) == 1
+
+    asyncio.run(main())
+
+
+def test_allocate_answers_nothing_that_attaches(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as (kubelet, plugin):
+            plugin.offer(TWO)
+            await until(lambda: len(kubelet.devices) == 2)
+            answer = await kubelet.allocate("GPU-a-_-0")
+            assert list(answer.container_responses) == [messages.ContainerAllocateResponse()]
+
+    asyncio.run(main())
+
+
+def test_it_registers_again_with_a_kubelet_that_restarts(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as (kubelet, plugin):
+            plugin.offer(TWO)
+            await until(lambda: len(kubelet.devices) == 2)
+            await kubelet.stop()
+            kubelet.devices = {}
+            await kubelet.start()
+            await until(lambda: len(kubelet.devices) == 2)
+            assert plugin.registrations == 2
+
+    asyncio.run(main())
+
+
+def test_it_registers_when_the_kubelet_accepts_it_at_last(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as (kubelet, plugin):
+            kubelet.refuses = True
+            plugin.offer(TWO)
+            await until((tmp_path / "ours.sock").exists)
+            kubelet.refuses = False
+            await until(lambda: len(kubelet.devices) == 2)
+
+    asyncio.run(main())
+
+
+def test_a_restarted_plugin_offers_the_same_devices(tmp_path: Path) -> None:
+    async def main() -> None:
+        async with running(tmp_path) as (kubelet, plugin):
+            plugin.offer(TWO)
+            await until(lambda: len(kubelet.devices) == 2)
+            before = dict(kubelet.devices)
+        async with running(tmp_path) as (kubelet, plugin):
+            plugin.offer(TWO)
+            await until(lambda: kubelet.devices == before)
+
+    asyncio.run(main())
