@@ -1,8 +1,18 @@
 """What the published versions write back, in their own format, and never for other spellings."""
 
+from datetime import UTC, datetime
+from typing import Any
+
 import pytest
 
-from kubeshare.dialects.write_back import PlacedGpu, gpu_annotations, gpuid_annotation
+from kubeshare.core.units import GI, MI
+from kubeshare.dialects.write_back import (
+    GPUSHARE_ANNOTATIONS,
+    PlacedGpu,
+    gpu_annotations,
+    gpuid_annotation,
+    gpushare_placement,
+)
 
 AMOUNTS = {"kubeshare/gpu_request": "0.5", "kubeshare/gpu_limit": "1", "kubeshare/gpu_mem": "1"}
 V100 = PlacedGpu("GPU-1", "Tesla V100", 1000)
@@ -56,3 +66,47 @@ def test_the_second_version_writes_uuid_model_and_memory(
     labels: dict[str, str], gpus: list[PlacedGpu], written: dict[str, str]
 ) -> None:
     assert gpu_annotations(labels, gpus) == written
+
+
+# gpushare
+
+NOW = datetime(2026, 1, 1, tzinfo=UTC)
+A_SPEC: dict[str, Any] = {
+    "containers": [
+        {"name": "proxy"},
+        {"name": "main", "resources": {"limits": {"aliyun.com/gpu-mem": "4"}}},
+    ]
+}
+
+
+def a_gpu(index: int | None, memory: int) -> PlacedGpu:
+    uuid = f"GPU-{index}"
+    return PlacedGpu(uuid, "V100", memory * GI, index=index, total_bytes=16276 * MI)
+
+
+def test_gpushare_names_one_gpu_by_its_index() -> None:
+    assert gpushare_placement(A_SPEC, [a_gpu(1, 4)], GI, NOW) == {
+        "ALIYUN_COM_GPU_MEM_IDX": "1",
+        "ALIYUN_COM_GPU_MEM_POD": "4",
+        "ALIYUN_COM_GPU_MEM_DEV": "15",
+        "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1767225600000000000",
+        "ALIYUN_COM_GPU_MEM_ASSIGNED": "false",
+    }
+
+
+def test_gpushare_maps_the_first_container_to_several_gpus() -> None:
+    written = gpushare_placement(A_SPEC, [a_gpu(0, 2), a_gpu(3, 2)], GI, NOW)
+    assert written["scheduler.framework.gpushare.allocation"] == '{"1": {"0": 2, "3": 2}}'
+    assert written["ALIYUN_COM_GPU_MEM_POD"] == "4"
+    assert "ALIYUN_COM_GPU_MEM_IDX" not in written
+
+
+def test_gpushare_is_told_nothing_while_the_index_is_unknown() -> None:
+    assert gpushare_placement(A_SPEC, [a_gpu(None, 4)], GI, NOW) == {}
+    assert gpushare_placement(A_SPEC, [], GI, NOW) == {}
+
+
+def test_every_annotation_of_gpushare_is_removed_with_the_others() -> None:
+    one = gpushare_placement(A_SPEC, [a_gpu(0, 2)], GI, NOW)
+    several = gpushare_placement(A_SPEC, [a_gpu(0, 2), a_gpu(3, 2)], GI, NOW)
+    assert one.keys() | several.keys() == GPUSHARE_ANNOTATIONS

@@ -14,6 +14,7 @@ import msgspec
 
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.units import GI
 from kubeshare.dialects import pod, sharepod
 from kubeshare.kube.resources import Raw
 
@@ -43,17 +44,20 @@ class Demands:
         """
         return self._parse(raw, (), sharepod.demand_of)
 
-    def of_pod(self, raw: Raw, models: Collection[str] = ()) -> Demand | None:
+    def of_pod(self, raw: Raw, models: Collection[str] = (), *, unit: int = GI) -> Demand | None:
         """The demand of a plain pod; None if it asks for no GPU.
 
         Args:
             raw: the pod.
             models: the cluster's GPU models; a label has dashes for their spaces.
+            unit: the bytes of a unit of ``aliyun.com/gpu-mem``.
 
         Raises:
             InvalidValueError: a value is not acceptable.
         """
-        return self._parse(raw, frozenset(models), lambda found: pod.demand_of(found, models))
+        return self._parse(
+            raw, (frozenset(models), unit), lambda found: pod.demand_of(found, models, unit=unit)
+        )
 
     def _parse(
         self, raw: Raw, context: object, parse: Callable[[Raw], Demand | None]

@@ -56,16 +56,17 @@ def static_name(uuid: str) -> str:
     return RESERVED_PREFIX + uuid.removeprefix("GPU-").lower()
 
 
-def keeps_sharepods_off(node: Node, configuration: OwnedConfiguration) -> str:
-    """Why neither SharePods nor pods with KubeShare's annotations may use a node; ``""`` if not.
+def keeps_off(node: Node, family: str, configuration: OwnedConfiguration) -> str:
+    """Why the pods of a manifest family may not use a node; ``""`` if they may.
 
-    An owned node may be dedicated to one manifest family, so that memory and whole GPUs are not
-    counted on the same node. A node that is shared with Kubernetes is open to all.
+    An owned node may be dedicated to one family, so that memory and whole GPUs are not counted on
+    the same node; the pods of that family use no other node. Nodes that are not dedicated are
+    open to SharePods and pods with KubeShare's annotations, whose family is ``""``.
     """
-    family = family_of(node)
-    if not family or configuration.mixed or not is_requested(node, configuration):
+    dedicated = family_of(node) if is_requested(node, configuration) else ""
+    if dedicated == family or (not family and configuration.mixed):
         return ""
-    return f"dedicated to {family} pods"
+    return f"not dedicated to {family} pods" if family else f"dedicated to {dedicated} pods"
 
 
 def family_of(node: Node) -> str:

@@ -79,6 +79,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
         labels_qualified: whether the labels are written ``namespace/label`` (:meth:`qualified`).
         proportional: the request is the same share of compute as the demand's memory is of the
             GPU's memory; ``request_micros`` is then 0.
+        family: the manifest family whose dedicated nodes and policy the demand uses; "" for
+            those of SharePods and of pods with KubeShare's annotations.
 
     Raises:
         InvalidValueError: an amount is out of range, ``count`` is below one, or the demand has
@@ -104,6 +106,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     attempt: int = 0
     group: str = ""
     proportional: bool = False
+    family: str = ""
     labels_qualified: bool = False
 
     def __post_init__(self) -> None:

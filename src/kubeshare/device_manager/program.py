@@ -8,6 +8,7 @@ from kubeshare.api.state.informers import start_informers
 from kubeshare.api.types.constants import DEVICE_MANAGER, MANAGER_DEVICES, NAMESPACE
 from kubeshare.api.upgrades import lease_annotations
 from kubeshare.core.policies import Policy
+from kubeshare.core.policies.by_family import by_family
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
 from kubeshare.core.quota.namespace import within_quotas
 from kubeshare.device_manager.autoscaling.placeholder_pods import AutoscalerPods
@@ -83,7 +84,7 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
         client=client,
         informers=informers,
         policy=within_gpuid_scope(
-            within_quotas(policy, informers.quotas.of),
+            within_quotas(by_family(policy), informers.quotas.of),
             lambda: informers.configuration.now().gpuid_scope,
         ),
         placeholders=Placeholders(client, cluster_state, placeholder_image, events, metrics),

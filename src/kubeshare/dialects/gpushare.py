@@ -1,7 +1,9 @@
 """Alibaba's gpushare: ``aliyun.com/gpu-mem`` and ``aliyun.com/gpu-count``.
 
-A pod requests memory only. Compute follows: the reserved share of a GPU's time is the share of
-its memory, and the limit is the whole GPU.
+A pod requests memory only, in the limits of its containers; together they use one GPU. Compute
+follows: the reserved share of a GPU's time is the share of its memory, and the limit is the whole
+GPU, unless the annotations ``kubeshare.nthu/request`` and ``limit`` say otherwise. With the label
+``aliyun.com/gpu-count: M`` the memory is divided among M GPUs of one node.
 """
 
 from collections.abc import Iterator, Mapping
@@ -9,17 +11,24 @@ from typing import Any, Final
 
 from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.units import MAX_BYTES, MI, MICROS, Memory, parse_count
+from kubeshare.core.units import MAX_BYTES, MI, MICROS, Memory, parse_count, parse_share
+from kubeshare.dialects import sharedgpu
 from kubeshare.dialects.amounts import Amounts
 from kubeshare.dialects.containers import asking_containers, share_of
 from kubeshare.dialects.pod_spec import check_form
-from kubeshare.dialects.share_fields import RequesterRef, mapping
+from kubeshare.dialects.share_fields import (
+    ANNOTATIONS,
+    POD_PREFIX,
+    RequesterRef,
+    Spellings,
+    mapping,
+    present,
+    read_label,
+)
 from kubeshare.dialects.shares import check_together
 
-GPU_MEMORY: Final = "aliyun.com/gpu-mem"
-"""The resource that a container requests: units of GPU memory."""
-GPU_COUNT: Final = "aliyun.com/gpu-count"
-"""The number of GPUs of a node; as the resource of a container it has no effect."""
+FAMILY: Final = "gpushare"
+"""The family of these demands."""
 
 GPU_MEMORY: Final = "aliyun.com/gpu-mem"
 """The resource that a container requests: units of GPU memory."""
@@ -28,6 +37,148 @@ GPU_COUNT: Final = "aliyun.com/gpu-count"
 
 MAX_COUNT: Final = 1024
 """The most GPUs that one pod may request."""
+
+_COMPUTE: Final = ("request", "limit", "limitAlone")
+_CONSTRAINTS: Final = ("affinity", "antiAffinity", "exclusion", "model")
+_OTHER_AMOUNTS: Final = (
+    *(POD_PREFIX + field for field in ("memory", "count", "id")),
+    *(ANNOTATIONS[field] for field in ("request", "limit", "memory", "id")),
+)
+_OTHER_LABELS: Final = (sharedgpu.LIMIT, sharedgpu.REQUEST, sharedgpu.MEMORY)
+
+
+def requests(spec: Mapping[str, Any]) -> bool:
+    """Whether a container of a PodSpec names the resource, be it with a valid amount or not."""
+    return any(True for _ in _limits(spec))
+
+
+def first_requesting(spec: Mapping[str, Any]) -> int:
+    """The index of the first container with the resource; 0 if only init containers have it."""
+    limits = [
+        (container.get("resources") or {}).get("limits") or {}
+        for container in spec.get("containers") or ()
+    ]
+    return next((index for index, each in enumerate(limits) if GPU_MEMORY in each), 0)
+
+
+def demand_of(pod: Mapping[str, Any], unit: int) -> Demand | None:
+    """The demand of a pod whose containers request GPU memory; None if none does.
+
+    Args:
+        pod: the object from the API server.
+        unit: bytes of a unit of memory.
+
+    Raises:
+        InvalidValueError: a value is not acceptable, or the pod requests a share in another form
+            too; under the name of the resource, annotation or label.
+    """
+    spec = mapping(pod.get("spec"), "spec")
+    check_form(spec)
+    if not requests(spec):
+        return None
+    metadata = mapping(pod.get("metadata"), "metadata")
+    annotations = present(mapping(metadata.get("annotations"), "metadata.annotations"))
+    labels = present(mapping(metadata.get("labels"), "metadata.labels"))
+    _check_other_forms(annotations, labels)
+    written = {name: annotations.get(POD_PREFIX + name) for name in (*_COMPUTE, *_CONSTRAINTS)}
+    known = {name: value for name, value in written.items() if value is not None}
+    spellings = Spellings(known, POD_PREFIX, {})
+    requester = RequesterRef.of(metadata)
+    try:
+        return Demand(
+            uid=requester.uid,
+            name=requester.name,
+            namespace=requester.namespace,
+            affinity=spellings.read("affinity", read_label) or "",
+            anti_affinity=spellings.read("antiAffinity", read_label) or "",
+            exclusion=spellings.read("exclusion", read_label) or "",
+            model=spellings.read("model", read_label) or "",
+            family=FAMILY,
+            **(_memory(spec, labels, unit) | _compute(spellings)),
+        )
+    except InvalidValueError as error:
+        raise error.under(spellings.written.get(error.field, error.field)) from None
+
+
+def units_at_once(spec: Mapping[str, Any]) -> int:
+    """The most units that a pod uses at any time, as kube-scheduler counts them.
+
+    Init containers run one after the other before the containers; those that always restart run
+    beside all that start after them.
+
+    Raises:
+        InvalidValueError: an amount is not a whole number.
+    """
+    beside = most = 0
+    for container, units in _containers(spec, ("initContainers",)):
+        if container.get("restartPolicy") == "Always":
+            beside += units
+            most = max(most, beside)
+        else:
+            most = max(most, beside + units)
+    beside += sum(units for _, units in _containers(spec, ("containers",)))
+    return max(most, beside)
+
+
+def _memory(spec: Mapping[str, Any], labels: Mapping[str, Any], unit: int) -> Amounts:
+    """The memory on each GPU, and the number of GPUs."""
+    units = units_at_once(spec)
+    count = labels.get(GPU_COUNT, "1")
+    gpus = parse_count(count, GPU_COUNT)
+    if gpus and units % gpus:
+        raise InvalidValueError(
+            GPU_COUNT, f"{units} units of {GPU_MEMORY} are no whole number on each of {gpus} GPUs"
+        )
+    each = units // gpus if gpus else units
+    return amounts(each, count, unit=unit, names=(GPU_MEMORY, GPU_COUNT))
+
+
+def _compute(spellings: Spellings) -> Amounts:
+    """The compute that annotations request; nothing if it follows the memory."""
+    request = spellings.read("request", parse_share)
+    limits = {field: spellings.read(field, parse_share) for field in ("limit", "limitAlone")}
+    if request is None:
+        for field, limit in limits.items():
+            if limit is not None:
+                needed = f"needs {POD_PREFIX}request beside it: without, compute follows the memory"
+                raise InvalidValueError(POD_PREFIX + field, needed)
+        return Amounts()
+    limit, alone = limits["limit"], limits["limitAlone"]
+    return Amounts(
+        request_micros=request,
+        limit_micros=MICROS if limit is None else limit,
+        limit_alone_micros=alone,
+        proportional=False,
+    )
+
+
+def _check_other_forms(annotations: Mapping[str, Any], labels: Mapping[str, Any]) -> None:
+    others = [key for key in _OTHER_AMOUNTS if key in annotations]
+    others += sorted(key for key in annotations if key.startswith(POD_PREFIX + "share."))
+    others += [key for key in _OTHER_LABELS if key in labels]
+    for key in others:
+        raise InvalidValueError(
+            key, f"is given beside {GPU_MEMORY}, which asks for a share too: give one of them"
+        )
+
+
+def _containers(
+    spec: Mapping[str, Any], kinds: tuple[str, ...] = ("initContainers", "containers")
+) -> Iterator[tuple[Mapping[str, Any], int]]:
+    """The containers that request units, with their number."""
+    for container, amount in _limits(spec, kinds):
+        yield container, parse_count(amount, f"{GPU_MEMORY} of container {container['name']}")
+
+
+def _limits(
+    spec: Mapping[str, Any], kinds: tuple[str, ...] = ("initContainers", "containers")
+) -> Iterator[tuple[Mapping[str, Any], object]]:
+    """The containers whose limits name the resource, with the amount as it is written."""
+    for kind in kinds:
+        for container in spec.get(kind) or ():
+            limits = (container.get("resources") or {}).get("limits") or {}
+            if GPU_MEMORY in limits:
+                yield container, limits[GPU_MEMORY]
 
 
 def amounts(
@@ -64,43 +215,6 @@ def amounts(
         count=gpus,
         proportional=True,
     )
-
-
-def demand_of(pod: Mapping[str, Any], unit: int) -> Demand | None:
-    """The demand of a pod: the memory of all its containers on one GPU; None if it asks for none.
-
-    As published, only limits count. Init containers run before the containers and use the same
-    share, so the pod asks for the most that runs at one time.
-
-    Args:
-        pod: the object from the API server.
-        unit: bytes of a unit of memory.
-
-    Raises:
-        InvalidValueError: a limit is not a whole number, or all of them are 0.
-    """
-    spec = mapping(pod.get("spec"), "spec")
-    check_form(spec)
-    limits = list(_limits(spec, "containers"))
-    first = list(_limits(spec, "initContainers"))
-    if not limits and not first:
-        return None
-    requester = RequesterRef.of(mapping(pod.get("metadata"), "metadata"))
-    units = max([sum(limits), *first])
-    return Demand(
-        uid=requester.uid,
-        name=requester.name,
-        namespace=requester.namespace,
-        **amounts(units, unit=unit, names=(GPU_MEMORY, GPU_COUNT)),
-    )
-
-
-def _limits(spec: Mapping[str, Any], kind: str) -> Iterator[int]:
-    """The units of each container that has a limit."""
-    for container in spec.get(kind) or ():
-        found = ((container.get("resources") or {}).get("limits") or {}).get(GPU_MEMORY)
-        if found is not None:
-            yield parse_count(found, f"{GPU_MEMORY} of container {container['name']}")
 
 
 def container_shares(spec: Mapping[str, Any], *, unit: int = MI) -> tuple[Share, ...]:

@@ -2,7 +2,8 @@
 
 A pod declares its share in its metadata, so the template of any workload controller can carry
 it. Three spellings are equivalent: ``kubeshare.nthu/…`` annotations, KubeShare's published
-annotations, and the labels of its second version (:mod:`kubeshare.dialects.sharedgpu`). The
+annotations, and the labels of its second version (:mod:`kubeshare.dialects.sharedgpu`). A pod of
+Alibaba's gpushare declares its share in its containers (:mod:`kubeshare.dialects.gpushare`). The
 containers that use the share request ``kubeshare.nthu/vgpu``, and are not parsed here.
 """
 
@@ -13,10 +14,11 @@ import msgspec
 
 from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.units import MICROS
-from kubeshare.dialects import sharedgpu
+from kubeshare.core.units import GI, MICROS
+from kubeshare.dialects import gpushare, sharedgpu
 from kubeshare.dialects.containers import check_users
 from kubeshare.dialects.share_fields import (
+    POD_PREFIX,
     RequesterRef,
     Spellings,
     mapping,
@@ -32,7 +34,7 @@ from kubeshare.dialects.shares import (
     read_annotation,
 )
 
-PREFIX: Final = "kubeshare.nthu/"
+PREFIX: Final = POD_PREFIX
 
 FIELDS: Final = (
     *("request", "limit", "limitAlone", "memory", "count", "id"),
@@ -45,17 +47,22 @@ DECIDED: Final = PREFIX + "gpuids"
 """The annotation by which the scheduler records its decision."""
 
 
-def demand_of(pod: Mapping[str, Any], models: Iterable[str] = ()) -> Demand | None:
+def demand_of(
+    pod: Mapping[str, Any], models: Iterable[str] = (), *, unit: int = GI
+) -> Demand | None:
     """The demand of a plain pod; None if it requests no GPU.
 
     Args:
         pod: the object from the API server.
         models: the cluster's GPU models; a label has dashes in place of their spaces.
+        unit: the bytes of a unit of ``aliyun.com/gpu-mem``.
 
     Raises:
         InvalidValueError: a value is not acceptable, one of the annotations that are required
             together is missing, or two spellings differ.
     """
+    if (of_gpushare := gpushare.demand_of(pod, unit)) is not None:
+        return of_gpushare
     metadata = mapping(pod.get("metadata"), "metadata")
     annotations = present(mapping(metadata.get("annotations"), "metadata.annotations"))
     annotations = dict(without_own_gpuid(annotations, decided=DECIDED in annotations, given=False))

@@ -34,6 +34,8 @@ ANNOTATIONS: Final[Mapping[str, str]] = {  # field -> published annotation
     "exclusion": "kubeshare/sched_exclusion",
     "id": "kubeshare/GPUID",
 }
+POD_PREFIX: Final = "kubeshare.nthu/"
+"""The prefix of KubeShare's own annotations of pods."""
 _TOGETHER: Final = tuple(ANNOTATIONS[field] for field in ("request", "limit", "memory"))
 _REQUESTING: Final = frozenset({*_TOGETHER, ANNOTATIONS["id"]})
 

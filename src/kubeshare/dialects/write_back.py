@@ -4,12 +4,14 @@ Programs that read them find them here too, on objects in the spelling of that v
 KubeShare never reads them: what is placed where follows from holders.
 """
 
+import json
 from collections.abc import Mapping, Sequence
-from typing import Final
+from datetime import UTC, datetime, timedelta
+from typing import Any, Final
 
 import msgspec
 
-from kubeshare.dialects import sharedgpu
+from kubeshare.dialects import gpushare, sharedgpu
 from kubeshare.dialects.share_fields import ANNOTATIONS
 
 GPU_UUID = "sharedgpu/gpu_uuid"
@@ -19,6 +21,20 @@ GPU_MEMORY = "sharedgpu/gpu_mem"
 GPUSHARE: Final = "ALIYUN_COM_GPU_MEM_"
 """The prefix of gpushare's annotations, and of the same environment variables."""
 
+GPUSHARE_ASSIGNED: Final = GPUSHARE + "ASSIGNED"
+"""Whether the pod has been given its GPU: ``false`` until its first container starts."""
+GPUSHARE_ALLOCATION: Final = "scheduler.framework.gpushare.allocation"
+"""gpushare's annotation of pods with several GPUs; ``kubectl inspect gpushare`` reads it."""
+GPUSHARE_ANNOTATIONS: Final = frozenset(
+    {
+        *(GPUSHARE + name for name in ("IDX", "POD", "DEV", "ASSUME_TIME", "ASSIGNED")),
+        GPUSHARE_ALLOCATION,
+    }
+)
+"""All of them."""
+
+_EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
+
 
 class PlacedGpu(msgspec.Struct, frozen=True):
     """A GPU of a placed object.
@@ -27,11 +43,15 @@ class PlacedGpu(msgspec.Struct, frozen=True):
         uuid: the UUID of the physical GPU, "" while it is unknown.
         model: its model, "" if unknown.
         memory_bytes: the memory that the object may use.
+        index: its number on the node, None while it is unknown.
+        total_bytes: all of its memory, 0 if unknown.
     """
 
     uuid: str
     model: str
     memory_bytes: int
+    index: int | None = None
+    total_bytes: int = 0
 
 
 def gpuid_annotation(annotations: Mapping[str, str], gpuids: Sequence[str]) -> dict[str, str]:
@@ -85,3 +105,34 @@ def gpushare_annotations(*, index: int, units: int, gpu_units: int, time_ns: int
         "ASSUME_TIME": str(time_ns),
     }
     return {GPUSHARE + name: value for name, value in written.items()}
+
+
+def gpushare_placement(
+    spec: Mapping[str, Any], gpus: Sequence[PlacedGpu], unit: int, now: datetime
+) -> dict[str, str]:
+    """Gpushare's annotations of a pod that requests GPU memory.
+
+    A pod with several GPUs has the annotation of that system's second version instead of an
+    index. It maps containers to GPUs: the first container that requests memory to all of them.
+
+    Args:
+        spec: the PodSpec.
+        gpus: the GPUs of the pod.
+        unit: bytes of a unit of memory.
+        now: when they were chosen, aware.
+    """
+    indexes = [gpu.index for gpu in gpus if gpu.index is not None]
+    if not gpus or len(indexes) < len(gpus):
+        return {}
+    written = gpushare_annotations(
+        index=indexes[0],
+        units=sum(gpu.memory_bytes // unit for gpu in gpus),
+        gpu_units=gpus[0].total_bytes // unit,
+        time_ns=(now - _EPOCH) // timedelta(microseconds=1) * 1000,
+    )
+    if len(gpus) == 1:
+        return written
+    del written[GPUSHARE + "IDX"]
+    units = {str(index): gpu.memory_bytes // unit for index, gpu in zip(indexes, gpus, strict=True)}
+    first = gpushare.first_requesting(spec)
+    return written | {GPUSHARE_ALLOCATION: json.dumps({str(first): units}, sort_keys=True)}

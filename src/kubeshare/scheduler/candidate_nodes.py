@@ -47,7 +47,7 @@ class CandidateNodes:
             requester: the object.
             demand: its demand.
         """
-        eligible = requester.filter(self._eligibility.of(requester.pod_spec))
+        eligible = requester.filter(self._eligibility.of(requester.pod_spec, demand.family))
         eligible = self._upgrades.filter(demand, eligible)
         now = self._wall_clock()
         return without_excluded(eligible, exclusions.active(self._entries(requester), now))

@@ -19,7 +19,7 @@ from kubeshare.api.types.constants import (
     ROLE_POD,
     SCHEDULER,
 )
-from kubeshare.api.types.v1 import GPUNode
+from kubeshare.api.types.v1 import VGPU, GPUNode
 from kubeshare.api.upgrades import (
     Upgrades,
     leader_changed,
@@ -27,6 +27,7 @@ from kubeshare.api.upgrades import (
     watch_device_manager,
 )
 from kubeshare.core.policies import Policy
+from kubeshare.core.policies.by_family import by_family
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
 from kubeshare.core.quota.namespace import within_quotas
 from kubeshare.kube.cache.reflector import Reflector
@@ -107,7 +108,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
     sharepods = SharePods(
         client, AssumeCache(informers.sharepods), status, informers.cluster_state.demands
     )
-    pods = _gated_pods(client, AssumeCache(gated), status, informers)
+    pods = _gated_pods(client, AssumeCache(gated), status, informers, wall_clock)
     kinds: Mapping[str, RequesterKind] = {sharepod.KIND: sharepods, pod.KIND: pods}
     unschedulable: UnschedulableQueue[RequesterKey] = UnschedulableQueue()
     metrics = Metrics(program.registry, unschedulable)
@@ -119,7 +120,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
     nominations = Nominations(on_freed=partial(_retry_all, queue, unschedulable))
     events = Events(recorder)
     policy = within_gpuid_scope(
-        within_quotas(policy, informers.quotas.of),
+        within_quotas(by_family(policy), informers.quotas.of),
         lambda: informers.configuration.now().gpuid_scope,
     )
     context = SchedulingContext(
@@ -164,7 +165,11 @@ def scheduler_program(  # noqa: PLR0913 - its options
 
 
 def _gated_pods(
-    client: Client, known: AssumeCache[Raw], status: ScheduledCondition, informers: Informers
+    client: Client,
+    known: AssumeCache[Raw],
+    status: ScheduledCondition,
+    informers: Informers,
+    wall_clock: Callable[[], datetime],
 ) -> GatedPods:
     return GatedPods(
         client,
@@ -175,6 +180,9 @@ def _gated_pods(
         node_resources=NodeResources(informers.nodes, informers.pods, informers.cluster_state),
         volumes=VolumeBinder(client, informers.nodes.store),
         models=partial(_models, informers.gpunodes.store),
+        unit=lambda: informers.configuration.now().gpushare.unit_bytes,
+        gpu_index=partial(_gpu_index, informers.gpunodes.store),
+        wall_clock=wall_clock,
     )
 
 
@@ -219,6 +227,12 @@ def _frees_resources(change: Change[core_v1.Pod]) -> bool:
     """Whether a pod that used resources of a node has ended or was deleted."""
     changed = change.object
     return bool(changed.spec.node_name) and (changed.terminal or change.type == DELETED)
+
+
+def _gpu_index(gpunodes: Store[GPUNode], vgpu: VGPU) -> int | None:
+    found = gpunodes.get(vgpu.spec.node_name)
+    devices = found.spec.devices if found is not None else ()
+    return next((each.index for each in devices if each.uuid == vgpu.spec.uuid), None)
 
 
 def _models(gpunodes: Store[GPUNode]) -> set[str]:

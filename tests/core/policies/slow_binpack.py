@@ -97,7 +97,9 @@ def free_of(device: Device) -> int:
 
 
 def by_number(device: Device) -> list[tuple[bool, int, str]]:
-    return by_name(device.gpuid or device.id if device.index is None else str(device.index))
+    """By its number on the node where that is known, else by its name."""
+    number = device.number
+    return by_name(device.gpuid or device.id if number is None else str(number))
 
 
 def is_known(ledger: Ledger, demand: Demand) -> bool:

@@ -12,7 +12,7 @@ from typing import Any, Final
 from msgspec import Struct, structs
 
 from kubeshare.api.configuration import DynamicConfiguration, OwnedConfiguration
-from kubeshare.api.owned_nodes import keeps_sharepods_off
+from kubeshare.api.owned_nodes import keeps_off
 from kubeshare.api.predicates import exclusions
 from kubeshare.api.predicates.node_affinity import meets, required_terms
 from kubeshare.api.types.core_v1 import Node, Taint
@@ -70,9 +70,10 @@ class Eligibility:
         if configuration is not None:
             configuration.subscribe(self._known.clear)
 
-    def of(self, pod_spec: Mapping[str, Any]) -> Eligible:
-        """The nodes that accept a pod with this PodSpec."""
+    def of(self, pod_spec: Mapping[str, Any], family: str = "") -> Eligible:
+        """The nodes that accept a pod with this PodSpec, of this manifest family."""
         fields = [
+            family,
             pod_spec.get("nodeSelector"),
             pod_spec.get("tolerations"),
             required_terms(pod_spec),
@@ -84,7 +85,7 @@ class Eligibility:
                 del self._known[next(iter(self._known))]
             nodes = self._nodes.snapshot().values()
             owned = self._configuration.now().owned if self._configuration else None
-            known = self._known[kind] = eligible(nodes, pod_spec, owned)
+            known = self._known[kind] = eligible(nodes, pod_spec, owned, family)
         return known
 
     def _changed(self, change: Change[Node]) -> None:
@@ -97,7 +98,10 @@ class Eligibility:
 
 
 def eligible(
-    nodes: Iterable[Node], pod_spec: Mapping[str, Any], owned: OwnedConfiguration | None = None
+    nodes: Iterable[Node],
+    pod_spec: Mapping[str, Any],
+    owned: OwnedConfiguration | None = None,
+    family: str = "",
 ) -> Eligible:
     """The nodes that accept a pod.
 
@@ -105,9 +109,10 @@ def eligible(
         nodes: all nodes.
         pod_spec: the PodSpec of the manifest.
         owned: which nodes are dedicated; None for a pod that shares no GPU.
+        family: the manifest family of the pod; ``""`` for KubeShare's own.
     """
     refusals = {
-        node.metadata.name: (keeps_sharepods_off(node, owned) if owned is not None else "")
+        node.metadata.name: (keeps_off(node, family, owned) if owned is not None else "")
         or _refusal(node, pod_spec)
         for node in nodes
     }

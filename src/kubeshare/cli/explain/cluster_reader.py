@@ -21,6 +21,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
+from kubeshare.core.policies.by_family import by_family
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
 from kubeshare.core.quota.namespace import within_quotas
 from kubeshare.kube.client.errors import ForbiddenError, NotFoundError
@@ -63,11 +64,23 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         """The nodes and vGPUs that a SharePod or pod with a demand may go to."""
         owned = self.configuration.owned if self.configuration else None
         found = {each.metadata.name: each for each in self.gpunodes}
-        may = without_outdated_agents(demand, eligible(self.nodes, raw["spec"], owned), found.get)
+        may = eligible(self.nodes, raw["spec"], owned, demand.family)
+        may = without_outdated_agents(demand, may, found.get)
         if resource is not SHAREPODS:
             return may
         noted = sharepods.view(raw).spec.gpu.set_aside
         return without_excluded(may, exclusions.active(noted, self.now))
+
+    def demand(self, resource: Resource[Raw], raw: Mapping[str, Any]) -> Demand | None:
+        """The demand of a SharePod or pod; None if it asks for no GPU.
+
+        Raises:
+            InvalidValueError: a value is not acceptable.
+        """
+        if resource is SHAREPODS:
+            return sharepod.demand_of(raw)
+        configuration = self.configuration or Configuration()
+        return pod.demand_of(raw, unit=configuration.gpushare.unit_bytes)
 
     def held_by(self, uid: str) -> list[VGPU]:
         """The vGPUs of which a demand has a part."""
@@ -113,7 +126,7 @@ async def read(client: "Client", chosen: Policy, namespace: str, now: datetime) 
         pods=pods,
         vgpus=vgpus,
         policy=within_gpuid_scope(
-            within_quotas(chosen, lambda _: quotas), lambda: in_force.gpuid_scope
+            within_quotas(by_family(chosen), lambda _: quotas), lambda: in_force.gpuid_scope
         ),
         configuration=configuration,
         now=now,

@@ -25,7 +25,6 @@ from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.errors import InvalidValueError, UnknownPolicyError
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import Policy, policy
-from kubeshare.dialects import pod, sharepod
 from kubeshare.dialects.priority_and_gang import standing_of
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.clock import utc_now
@@ -129,13 +128,12 @@ async def find_out(client: "Client", chosen: Policy, name: str, namespace: str) 
         ApiError: the cluster cannot be read.
     """
     resource, raw = await _read(client, name, namespace)
-    demand_of = pod.demand_of if resource is PODS else sharepod.demand_of
     title = f"{namespace}/{raw['metadata']['name']}"
+    seen = await read(client, chosen, namespace, utc_now())
     try:
-        demand, standing = demand_of(raw), standing_of(raw)
+        demand, standing = seen.demand(resource, raw), standing_of(raw)
         if demand is None:
             raise NothingToExplainError(f"{title} asks for no share of a GPU")
-        seen = await read(client, chosen, namespace, utc_now())
         gang = standing.gang
         if gang is None:
             members = []

@@ -1,6 +1,6 @@
 """Explains the state of a gang by the scheduler's own rules."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 import msgspec
@@ -18,7 +18,6 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Gang, GangPlacement, place_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.preemption import change_for_gang
-from kubeshare.dialects import pod, sharepod
 from kubeshare.dialects.priority_and_gang import GROUP_NAME, Standing, standing_of
 from kubeshare.kube.resources import PODS, Raw, Resource
 from kubeshare.scheduler.gang.members import check_agreement, gang_terms
@@ -97,12 +96,12 @@ async def read_members(
             ended count.
     """
     found: list[Member] = []
-    for resource, demand_of in _KINDS:
+    for resource in (SHAREPODS, PODS):
         for raw in (
             await client.list(resource, namespace, labels=f"{GROUP_NAME}={gang.name}")
         ).items:
             if _counts(resource, raw, controller):
-                member = _member(seen, resource, raw, demand_of)
+                member = _member(seen, resource, raw)
                 found += [member] if member else []
     return sorted(found, key=lambda member: (member.created, member.name))
 
@@ -222,15 +221,10 @@ def controller_of(raw: Mapping[str, Any]) -> str:
     return next((str(owner["uid"]) for owner in owners if owner.get("controller")), "")
 
 
-def _member(
-    seen: Seen,
-    resource: Resource[Raw],
-    raw: Raw,
-    demand_of: Callable[[Mapping[str, Any]], Demand | None],
-) -> Member | None:
+def _member(seen: Seen, resource: Resource[Raw], raw: Raw) -> Member | None:
     """None for an object that asks for no share or is invalid: its own condition says so."""
     try:
-        demand, standing = demand_of(raw), standing_of(raw)
+        demand, standing = seen.demand(resource, raw), standing_of(raw)
     except InvalidValueError:
         return None
     if demand is None or standing.gang is None:
@@ -250,9 +244,3 @@ def _member(
         decided=decided,
         held=tuple(sorted(devices[gpu].path for gpu in seen.ledger.held_by(demand.uid))),
     )
-
-
-_KINDS: tuple[tuple[Resource[Raw], Callable[[Mapping[str, Any]], Demand | None]], ...] = (
-    (SHAREPODS, sharepod.demand_of),
-    (PODS, pod.demand_of),
-)

@@ -74,6 +74,7 @@ class UnmetDemand:
         self._pods.add_index(_GATED, lambda each: [_GATED] if _is_gated(each) else [])
         self._cluster_state = context.cluster_state
         self._eligibility = Eligibility(context.informers.nodes, context.configuration)
+        self._configuration = context.configuration
         self._policy = context.policy
         self._manifests: dict[str, Raw] = {}  # uid of a pending plain pod -> its manifest
 
@@ -117,7 +118,7 @@ class UnmetDemand:
 
     def _eligible_demand(self, requester: PendingRequester) -> Demand:
         """The demand of a requester, restricted to the nodes that its pod may go to."""
-        nodes = self._eligibility.of(requester.spec).nodes
+        nodes = self._eligibility.of(requester.spec, requester.demand.family).nodes
         return msgspec.structs.replace(requester.demand, nodes=nodes)
 
     def _sharepods(self) -> Iterator[PendingRequester]:
@@ -137,8 +138,9 @@ class UnmetDemand:
             raw = self._manifests.get(gated.metadata.uid)
             if raw is None:
                 continue
+            unit = self._configuration.now().gpushare.unit_bytes
             try:
-                demand = self._cluster_state.demands.of_pod(raw, self._models())
+                demand = self._cluster_state.demands.of_pod(raw, self._models(), unit=unit)
             except InvalidValueError:
                 continue
             yield from _requester(raw, demand, reference(PODS, gated))
@@ -188,8 +190,11 @@ def _no_room(scheduled: Condition | None) -> bool:
 def _requester(
     raw: Raw, demand: Demand | None, about: ObjectReference
 ) -> Iterator[PendingRequester]:
-    """The requester of a manifest, unless its author has chosen the node or the GPU."""
-    if demand is None or demand.device_id or demand.nodes is not None:
+    """The requester of a manifest, unless its author has chosen the node or the GPU.
+
+    A demand of a family uses dedicated nodes only, and a new node is none before it is labelled.
+    """
+    if demand is None or demand.device_id or demand.nodes is not None or demand.family:
         return
     try:
         gang = standing_of(raw).gang

@@ -20,6 +20,7 @@ from kubeshare.api.pods import has_shares, unschedulable
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.device_manager.context import Context
 from kubeshare.device_manager.pod.event_handlers import PodEventHandlers
+from kubeshare.device_manager.pod.gpushare_annotations import update_annotations
 from kubeshare.device_manager.sharepod.event_handlers import with_assumed
 from kubeshare.device_manager.sharepod.pods import Pods, delete_as_seen, unschedulable_message
 from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import LostAllocations
@@ -73,6 +74,8 @@ class PodController:
         """Reconcile one pod."""
         pod = self._cluster_state.pod(key)
         held = self._pool.held_by(pod.metadata.uid) if pod is not None else []
+        if pod is not None and has_shares(pod) and not pod.gated:
+            await update_annotations(self._client, pod)
         if pod is None or pod.terminal or pod.gated or not (held or has_shares(pod)):
             self._unschedulable.forget(key)
             self._lost_allocations.forget(key)

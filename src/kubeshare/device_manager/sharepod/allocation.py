@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kubeshare.api.owned_nodes import keeps_sharepods_off
+from kubeshare.api.owned_nodes import keeps_off
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.core_v1 import Pod
@@ -122,7 +122,7 @@ class Allocations:
     def _refusal(self, node: str) -> str:
         """Why SharePods may not use a node; ``""`` if they may."""
         found = self._nodes.get(node)
-        return keeps_sharepods_off(found, self._configuration.now().owned) if found else ""
+        return keeps_off(found, "", self._configuration.now().owned) if found else ""
 
     def _outdated(self, node: str, demand: Demand) -> Report | None:
         """Why the agent of a node that the author has chosen cannot attach a demand yet."""

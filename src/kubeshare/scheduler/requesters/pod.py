@@ -7,6 +7,7 @@ kube-scheduler; a program that is killed in between finds the pod gated and resu
 """
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from datetime import datetime
 from functools import cached_property
 from typing import Any, Final
 
@@ -37,9 +38,15 @@ from kubeshare.api.types.v1 import VGPU, ExcludedNode
 from kubeshare.api.vgpu_readiness import Blocker, blocker, failure
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.dialects import gpushare
 from kubeshare.dialects.pod import PREFIX
 from kubeshare.dialects.priority_and_gang import gang_named
-from kubeshare.dialects.write_back import PlacedGpu, gpu_annotations, gpuid_annotation
+from kubeshare.dialects.write_back import (
+    PlacedGpu,
+    gpu_annotations,
+    gpuid_annotation,
+    gpushare_placement,
+)
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.controller import RequeueAfter
@@ -65,6 +72,9 @@ class GatedPods(ObjectKind):
         node_resources: the resources that nodes have left.
         volumes: the volumes of the pods.
         models: returns the GPU models of the cluster.
+        unit: returns the bytes of a unit of ``aliyun.com/gpu-mem``.
+        gpu_index: the index of the GPU of a vGPU on its node; None if it is unknown.
+        wall_clock: gives the present, aware.
 
     Attributes:
         lacking_resources: pods for which some node lacked resources when they were last scheduled.
@@ -81,12 +91,18 @@ class GatedPods(ObjectKind):
         node_resources: NodeResources,
         volumes: VolumeBinder,
         models: Callable[[], Collection[str]],
+        unit: Callable[[], int],
+        gpu_index: Callable[[VGPU], int | None],
+        wall_clock: Callable[[], datetime],
     ) -> None:
         super().__init__(client, known, status)
         self.cluster_state = cluster_state
         self.node_resources = node_resources
         self.volumes = volumes
         self.models = models
+        self.unit = unit
+        self.gpu_index = gpu_index
+        self.wall_clock = wall_clock
         self.lacking_resources: set[RequesterKey] = set()
         self._bound = bound
         known.add_index(GANG, gang_index)
@@ -169,7 +185,9 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
         return self.kind.node_resources.filter(eligible, self.view, alongside=mates)
 
     def demand(self) -> Demand | None:
-        demand = self.kind.cluster_state.demands.of_pod(self.raw, self.kind.models())
+        demand = self.kind.cluster_state.demands.of_pod(
+            self.raw, self.kind.models(), unit=self.kind.unit()
+        )
         if demand is None and self.view.gated:
             words = "is missing: the pod waits for a share of a GPU and does not say how much"
             raise InvalidValueError(PREFIX + "request", words)
@@ -193,11 +211,21 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
         """What the published versions write into a pod in their spelling."""
         metadata = self.view.metadata
         gpus = [
-            PlacedGpu(vgpu.spec.uuid, vgpu.spec.model, holder.memory_bytes)
+            PlacedGpu(
+                uuid=vgpu.spec.uuid,
+                model=vgpu.spec.model,
+                memory_bytes=holder.memory_bytes,
+                index=self.kind.gpu_index(vgpu),
+                total_bytes=vgpu.spec.memory_bytes,
+            )
             for vgpu in self.kind.cluster_state.pool.held_by(self.uid)
             if (holder := holder_of(vgpu, self.uid))
         ]
         written = gpu_annotations(metadata.labels, gpus)
+        if gpushare.requests(self.pod_spec):
+            written |= gpushare_placement(
+                self.pod_spec, gpus, self.kind.unit(), self.kind.wall_clock()
+            )
         if not metadata.annotations.get(PREFIX + "id"):
             written |= gpuid_annotation(metadata.annotations, gpuids)
         return written
