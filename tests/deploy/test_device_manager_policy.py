@@ -102,9 +102,24 @@ def test_a_pod_that_shares_may_be_touched_and_changed_in_nothing_else(cluster: A
     cluster.kubectl("delete", "pod", "slow", "--force", "--grace-period=0")
 
 
+def test_the_annotations_of_gpushare_may_be_kept_true(cluster: ApiServer) -> None:
+    create_pod(cluster, "packed", "node-1")
+    written = {"ALIYUN_COM_GPU_MEM_IDX": "0", "ALIYUN_COM_GPU_MEM_ASSIGNED": "false"}
+    cluster.kubectl(
+        "annotate", "pod", "packed", *(f"{key}={value}" for key, value in written.items())
+    )
+    change_as_device_manager(cluster, "packed", annotations={"ALIYUN_COM_GPU_MEM_ASSIGNED": "true"})
+    with pytest.raises(LabError, match="changes nothing of a pod but the annotation"):
+        change_as_device_manager(cluster, "packed", annotations={"ALIYUN_COM_GPU_MEM_IDX": "1"})
+    change_as_device_manager(cluster, "packed", annotations=dict.fromkeys(written))
+    annotations = cluster.kubectl("get", "pod", "packed", "-o", "jsonpath={.metadata.annotations}")
+    assert "ALIYUN" not in annotations
+    cluster.kubectl("delete", "pod", "packed", "--force", "--grace-period=0")
+
+
 def test_a_pod_that_does_not_share_is_not_touched(cluster: ApiServer) -> None:
     create_pod(cluster, "stranger", "node-1", shares=False)
-    with pytest.raises(LabError, match="of one that shares a GPU"):
+    with pytest.raises(LabError, match="one that shares a GPU"):
         change_as_device_manager(
             cluster, "stranger", annotations={"kubeshare.nthu/nudged": "2026-01-01T00:00:00Z"}
         )

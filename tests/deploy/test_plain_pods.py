@@ -382,3 +382,70 @@ def test_a_resource_quota_takes_parts_of_gpus_and_stops_no_pod_itself(
         *("-p", status),
     )
     assert gates(space.create(SHARE)) == [GATE]
+
+
+# gpushare
+
+GPU_MEM = "aliyun.com/gpu-mem"
+
+
+def limited(name: str, **limits: str) -> Raw:
+    """A container with limits of ``aliyun.com/gpu-…``."""
+    named = {f"aliyun.com/gpu-{key}": value for key, value in limits.items()}
+    return {"name": name, "image": "x", "resources": {"limits": named}}
+
+
+def test_the_containers_of_a_gpushare_pod_that_ask_for_memory_share(space: Namespace) -> None:
+    containers = [limited("a", mem="2"), {"name": "b", "image": "x"}, limited("c", mem="0")]
+    pod = space.create(containers=containers, initContainers=[limited("first", mem="1")])
+    assert gates(pod) == [GATE]
+    assert pod["metadata"]["labels"][LABEL_ROLE] == ROLE_POD
+    assert (sharing(pod), sharing(pod, "initContainers")) == (["a"], ["first"])
+    assert pod["spec"]["containers"][0]["resources"]["limits"][GPU_MEM] == "2"
+
+
+def test_a_gpushare_pod_may_have_constraints_and_compute(space: Namespace) -> None:
+    annotations = {"kubeshare.nthu/request": ".2", "kubeshare.nthu/affinity": "red"}
+    labels = {"aliyun.com/gpu-count": "2"}
+    pod = space.create(annotations, labels, containers=[limited("a", mem="2")])
+    assert (gates(pod), sharing(pod)) == ([GATE], ["a"])
+
+
+@pytest.mark.parametrize(
+    ("limits", "annotations", "labels", "words"),
+    [
+        ({"mem": "0"}, {}, {}, "aliyun.com/gpu-mem asks for no GPU memory"),
+        ({"mem": "-1"}, {}, {}, "must be greater than or equal to 0"),
+        ({"mem": "500m"}, {}, {}, "must be an integer"),
+        (
+            {"mem": "2"},
+            {"kubeshare.nthu/memory": "1Gi"},
+            {},
+            "kubeshare.nthu/memory: is given besi",
+        ),
+        ({"mem": "2"}, {"kubeshare.nthu/share.a": "request=.5"}, {}, "share.a: is given beside"),
+        ({"mem": "2"}, PUBLISHED, {}, "kubeshare/gpu_request: is given beside aliyun.com/gpu-mem"),
+        ({"mem": "2"}, {}, {"sharedgpu/gpu_limit": "0.5"}, "sharedgpu/gpu_limit: is given beside"),
+        ({"mem": "2"}, {}, {"aliyun.com/gpu-count": "none"}, "must be a number of GPUs, not none"),
+    ],
+)
+def test_a_bad_gpushare_pod_is_refused_by_name(
+    space: Namespace,
+    limits: dict[str, str],
+    annotations: dict[str, str],
+    labels: dict[str, str],
+    words: str,
+) -> None:
+    with pytest.raises(LabError) as refused:
+        space.create(annotations, labels, containers=[limited("a", **limits)])
+    assert words in str(refused.value)
+
+
+def test_a_gpushare_pod_that_names_a_node_is_refused(space: Namespace) -> None:
+    with pytest.raises(LabError, match=r"spec\.nodeName"):
+        space.create(containers=[limited("a", mem="2")], nodeName="n1")
+
+
+def test_a_pod_that_asks_for_a_number_of_gpus_alone_gets_none(space: Namespace) -> None:
+    pod = space.create(containers=[limited("a", count="2")])
+    assert (gates(pod), sharing(pod)) == ([], [])

@@ -76,7 +76,7 @@ def a_pod(
     labels: dict[str, str] | None = None,
 ) -> dict[str, Any]:
     """A pod whose containers request these units; None is a container without the resource."""
-    metadata = {"name": "a", "namespace": "team", "uid": "1-2"}
+    metadata: dict[str, Any] = {"name": "a", "namespace": "team", "uid": "1-2"}
     metadata |= {"annotations": annotations or {}, "labels": labels or {}}
     spec = {"containers": containers(units), "initContainers": containers(init)}
     return {"metadata": metadata, "spec": spec}

@@ -53,7 +53,7 @@ def published(cluster: FakeCluster, name: str) -> dict[str, str]:
 
 def holder(cluster: FakeCluster, name: str) -> dict[str, Any]:
     """The only holder of a pod."""
-    found = [
+    found: list[dict[str, Any]] = [
         each
         for vgpu in cluster.server.all(VGPUS)
         for each in vgpu["status"].get("holders", [])

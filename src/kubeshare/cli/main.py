@@ -36,6 +36,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "kubeshare.cli.explain.command:explain",
             "Say where a pod of a cluster went or would go, and why not elsewhere.",
         ),
+        "inspect": (
+            "kubeshare.cli.inspect.command:inspect",
+            "Show the GPU memory of gpushare nodes, and which pods have it.",
+        ),
         "lab": ("kubeshare.cli.lab:lab", "A real Kubernetes with fake GPUs on this machine."),
         "install": ("kubeshare.cli.install:install", "Install KubeShare on a cluster."),
         "uninstall": (
@@ -91,8 +95,19 @@ def main(arguments: list[str] | None = None) -> int:
     Returns:
         The exit code, as the module's table says.
     """
+    return _run(cli, arguments, _program_name())
+
+
+def inspect_gpushare() -> int:
+    """Run as the plugin ``kubectl inspect gpushare``; returns the exit code."""
+    inspect = cli.get_command(click.Context(cli), "inspect")
+    assert inspect is not None
+    return _run(inspect, None, "kubectl inspect gpushare")
+
+
+def _run(command: click.Command, arguments: list[str] | None, name: str) -> int:
     try:
-        result = cli.main(args=arguments, prog_name=_program_name(), standalone_mode=False)
+        result = command.main(args=arguments, prog_name=name, standalone_mode=False)
     except click.Abort:
         return EXIT_INTERRUPTED
     except SystemExit:  # click exits with 1 when a pipe is closed; here 1 is an answer
