@@ -1,1 +1,1 @@
-"""``kubectl inspect gpushare``: how much memory of which GPU is allocated to which pod."""
+"""``kubectl inspect gpushare``: the allocated memory of each GPU."""

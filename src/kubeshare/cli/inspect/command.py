@@ -29,7 +29,7 @@ class NoNodeError(Exception):
     exit_code = 1
 
 
-@click.command(epilog="\b\nExample:\n  kubectl inspect gpushare -o json | jq .allocated")
+@click.command(epilog="\b\nExample:\n  kubeshare inspect -o json | jq .allocated")
 @click.argument("node", required=False)
 @click.option("-d", "--details", is_flag=True, help="Show the pods of each node.")
 @click.option(

@@ -1,4 +1,4 @@
-"""Computes the allocated GPU memory of gpushare nodes from the cluster's objects. Pure.
+"""Computes the allocated GPU memory of gpushare nodes. Pure.
 
 On a node whose GPUs KubeShare owns, the holders of its vGPUs say which pod has how much of which
 GPU. On a node of Alibaba's own gpushare, the annotations of its pods do, as its tool reads them.

@@ -1,4 +1,4 @@
-"""Gives the demands of a manifest family the policy of its published system.
+"""Places the demands of a manifest family by its system's policy.
 
 Pods of several families share a cluster, each on its own nodes, and each family means a way to
 place: gpushare packs by memory, Gaia goes by the topology. The cluster's policy decides about

@@ -1,6 +1,6 @@
-"""A device plugin that counts: registers a resource with the kubelet and lists its devices.
+"""Registers a counted resource with the kubelet, and lists its devices.
 
-``Allocate`` answers nothing that a container would get. Which GPU a pod uses is decided by its
+It is a device plugin that only counts: ``Allocate`` answers nothing that a container would get. Which GPU a pod uses is decided by its
 holder, and attached by its claim (:mod:`kubeshare.node.dra`). The resource only makes kubelet and
 kube-scheduler count.
 
