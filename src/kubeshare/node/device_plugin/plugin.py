@@ -1,8 +1,8 @@
 """Registers a counted resource with the kubelet, and lists its devices.
 
-It is a device plugin that only counts: ``Allocate`` answers nothing that a container would get. Which GPU a pod uses is decided by its
-holder, and attached by its claim (:mod:`kubeshare.node.dra`). The resource only makes kubelet and
-kube-scheduler count.
+It is a device plugin that only counts: ``Allocate`` answers nothing that a container would get.
+Which GPU a pod uses is decided by its holder, and attached by its claim
+(:mod:`kubeshare.node.dra`).
 
 The kubelet empties the folder of sockets when it starts. So the plugin serves and registers again
 whenever the kubelet's socket is another one, its own socket is gone, or the kubelet has closed the
