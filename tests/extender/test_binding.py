@@ -22,6 +22,10 @@ async def test_a_pod_is_bound_to_a_gpu_with_the_annotations_of_gpushare(
     pod(cluster, "a", 8, annotations={"mine": "kept"})
     assert await bind(cluster, "a") == (200, "")
     await expect_running(cluster, "a")
+    assigned = "ALIYUN_COM_GPU_MEM_ASSIGNED"
+    await cluster.until(
+        lambda: the_pod(cluster, "a")["metadata"]["annotations"][assigned] == "true"
+    )
     annotations = the_pod(cluster, "a")["metadata"]["annotations"]
     time = annotations.pop("ALIYUN_COM_GPU_MEM_ASSUME_TIME")
     assert time.isdigit()
@@ -32,7 +36,7 @@ async def test_a_pod_is_bound_to_a_gpu_with_the_annotations_of_gpushare(
         "ALIYUN_COM_GPU_MEM_IDX": "0",
         "ALIYUN_COM_GPU_MEM_POD": "8",
         "ALIYUN_COM_GPU_MEM_DEV": "16",
-        "ALIYUN_COM_GPU_MEM_ASSIGNED": "false",
+        "ALIYUN_COM_GPU_MEM_ASSIGNED": "true",
         "kubeshare.nthu/gpuids": name,
         "kubeshare.nthu/node": "n1",
     }
