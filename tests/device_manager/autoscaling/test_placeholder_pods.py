@@ -3,7 +3,7 @@
 import pytest
 
 from expectations import expect_any_running, expect_decided, expect_event, expect_running
-from fakes.cluster import FakeCluster, scenario
+from fakes.cluster import FakeCluster, run_scenario, scenario
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.device_manager.autoscaling.placeholder_pods import PENDING_SECONDS
 from kubeshare.kube.resources import PODS, Raw
@@ -121,3 +121,41 @@ async def test_of_a_gang_those_are_shown_for_which_there_is_no_room(cluster: Fak
     cluster.add_node("n2", 2)
     await cluster.until(lambda: sum(map(cluster.running, "abcd")) == 3)
     await expect_scale_up_pods(cluster, 1)
+
+
+@pytest.mark.parametrize(
+    ("gpu", "count"),
+    [
+        ({"request": "2.5"}, 3),
+        ({"shares": [{"name": "a", "request": "0.6"}, {"name": "b", "request": "0.3"}]}, 2),
+        (
+            {
+                "shares": [
+                    {"name": "a", "request": "0.6", "containers": ["main"]},
+                    {"name": "b", "request": "0.3", "containers": ["other"]},
+                ]
+            },
+            1,
+        ),
+        (
+            {
+                "shares": [
+                    {"name": "a", "request": "0.6", "containers": ["main"]},
+                    {"name": "b", "request": "0.6", "containers": ["other"]},
+                ]
+            },
+            2,
+        ),
+    ],
+)
+def test_different_shares_ask_for_as_many_gpus_as_they_need(gpu: Raw, count: int) -> None:
+    containers = [{"name": name, "image": "x"} for name in ("main", "other")]
+
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.configure(autoscaler={"placeholders": 4})
+        cluster.start()
+        await cluster.run("whole", "3", memory=None)
+        cluster.share("a", gpu=gpu, spec={"containers": containers})
+        await expect_scale_up_pods(cluster, count)
+
+    run_scenario(scenario, n1=3)

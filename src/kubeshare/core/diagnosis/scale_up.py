@@ -1,5 +1,6 @@
 """Finds demands that a new node of a cluster autoscaler would fit."""
 
+import math
 from typing import Final
 
 import msgspec
@@ -9,6 +10,7 @@ from kubeshare.core.ledger.device import FreeGpu, Node
 from kubeshare.core.ledger.index.gpu_kinds import GpuKinds
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
+from kubeshare.core.units import MICROS
 
 NEW_NODE: Final = "a new node"
 """A name that no node of a cluster has."""
@@ -36,3 +38,9 @@ def new_node_helps(policy: Policy, ledger: Ledger, demand: Demand) -> bool:
     with ledger.what_if():
         ledger.add_node(Node(NEW_NODE, free=(kind,) * len(demand.per_gpu())))
         return policy(ledger, msgspec.structs.replace(demand, nodes=nodes)).node == NEW_NODE
+
+
+def gpus_needed(demand: Demand) -> int:
+    """The least number of idle GPUs that a demand could fit on."""
+    requested = sum(share.request_micros for share in demand.per_gpu())
+    return max(demand.different_gpus(), math.ceil(requested / MICROS))

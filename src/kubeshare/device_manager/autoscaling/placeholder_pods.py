@@ -23,6 +23,7 @@ from kubeshare.api.types.constants import (
     ROLE_MISSING,
 )
 from kubeshare.api.types.core_v1 import PODS, Pod
+from kubeshare.core.diagnosis.scale_up import gpus_needed
 from kubeshare.device_manager.autoscaling.unmet_demand import PendingRequester, UnmetDemand
 from kubeshare.device_manager.context import Context
 from kubeshare.device_manager.placeholder.pods import idle_pod
@@ -104,7 +105,7 @@ class AutoscalerPods:
         """The names of the wanted pods -> the requester of each."""
         wanted: dict[str, PendingRequester] = {}
         for requester in self._unmet_demand.helped(pending) if pending else ():
-            uid, count = requester.demand.uid, requester.demand.count
+            uid, count = requester.demand.uid, gpus_needed(requester.demand)
             if len(wanted) + count <= self._max_pods:
                 names = [f"{MISSING_PREFIX}{uid}-{number}" for number in range(count)]
                 wanted |= dict.fromkeys(names, requester)
