@@ -18,12 +18,15 @@ from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand, Memory, Share
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
+from kubeshare.core.policies.scoring import scorer
 from kubeshare.core.units import MICROS
 
 _NODES = 1_000
 _ROUNDS = 5
 _DECISIONS = 40  # in each round
+_SCORES = 10  # likewise
 _LIVE = 10
+_MOST_SCORES_MS = 5.0
 _MOST_MS = {"locality": 2.0, "binpack": 2.0, "topology": None}
 _SHARES = (
     Share(name="whole", request_micros=MICROS, memory=Memory(micros=MICROS), count=2),
@@ -54,13 +57,19 @@ class _Course:
     def __init__(self, name: str, ledger: Ledger) -> None:
         self._name, self._ledger, self._demands = name, ledger, _demands()
         self._decide = policy(name)
+        self._score, self._nodes = scorer(name), tuple(ledger.nodes)
         self._held: deque[str] = deque()
-        self._first = self._measured()
+        self._first, self._first_scores = self._decision_ms(), self._scores_ms()
         self._taken: list[list[float]] = []
+        self._scores: list[list[float]] = []
 
     def round(self) -> None:
         """Measure one round."""
-        self._taken.append([self._measured() for _ in range(_DECISIONS)])
+        self._taken.append([self._decision_ms() for _ in range(_DECISIONS)])
+        self._scores.append([])
+        for _ in range(_SCORES):
+            self._decision_ms()
+            self._scores[-1].append(self._scores_ms())
 
     def report(self) -> list[Met]:
         """Print what was measured."""
@@ -72,9 +81,23 @@ class _Course:
             report(f"{what}, ms", goal, [median(taken) for taken in self._taken]),
             report(f"{what}, p99, ms", NO_GOAL, tails),
             report(f"{what}, the first one of a ledger, ms", NO_GOAL, self._first),
+            report(
+                f"{self._name}: scores of {_NODES} nodes of 8 GPUs for 2.5 GPUs, ms",
+                at_most(_MOST_SCORES_MS),
+                [median(scores) for scores in self._scores],
+                the_first_of_a_ledger=round(self._first_scores, 1),
+            ),
         ]
 
-    def _measured(self) -> float:
+    def _scores_ms(self) -> float:
+        demand = next(self._demands)
+        begun = time.thread_time_ns()
+        scores = self._score(self._ledger, demand, self._nodes)
+        taken = (time.thread_time_ns() - begun) / 1e6
+        assert scores
+        return taken
+
+    def _decision_ms(self) -> float:
         demand = next(self._demands)
         begun = time.thread_time_ns()
         decision = self._decide(self._ledger, demand)

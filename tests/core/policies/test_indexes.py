@@ -7,13 +7,16 @@ import msgspec
 import pytest
 
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder
+from kubeshare.core.demand import Demand, Share
 from kubeshare.core.ledger.device import FreeGpu, Node
 from kubeshare.core.ledger.holder import MAX_HOLDERS
 from kubeshare.core.ledger.index.gpu_kinds import GpuKinds
+from kubeshare.core.ledger.index.node_ranking import NodeRankings
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.core.policies.binpack.index import BinpackIndex
 from kubeshare.core.policies.locality.index import LocalityIndex
+from kubeshare.core.policies.scoring import scorer
 from kubeshare.core.policies.topology.index import TopologyIndex
 
 V100, A100, LARGE = (
@@ -43,6 +46,11 @@ DEMANDS = [
     for fields in FOLLOWING_MEMORY
     for memory in ("0.1", "0.9")
 ] + [a_demand("p", request, **fields) for fields in ASKING_COMPUTE for request in ("0", "0.5", "1")]
+SHARES = (
+    Share(name="large", request_micros=700_000, containers=("main",)),
+    Share(name="small", request_micros=200_000, count=2, containers=("sidecar",)),
+)
+DEMANDS += [Demand(uid="p", name="p", shares=SHARES, nodes=nodes) for nodes in (None, MANY_NODES)]
 
 
 def a_ledger() -> Ledger:
@@ -128,7 +136,7 @@ CHANGES: dict[str, tuple[Callable[[Ledger], object], ...]] = {
 def test_what_has_changed_is_answered_as_if_it_had_always_been_so(
     name: str, steps: tuple[Callable[[Ledger], object], ...]
 ) -> None:
-    decide = policy(name)
+    decide, score = policy(name), scorer(name)
     ledger = a_ledger()
     before = [dict(decide(ledger, demand).reasons) for demand in DEMANDS]
     with ledger.what_if():
@@ -137,6 +145,7 @@ def test_what_has_changed_is_answered_as_if_it_had_always_been_so(
         anew = Ledger(ledger.nodes.values(), ledger.devices.values())
         for demand in DEMANDS:
             assert decide(ledger, demand) == decide(anew, demand)
+            assert score(ledger, demand, ledger.nodes) == score(anew, demand, ledger.nodes)
     assert [dict(decide(ledger, demand).reasons) for demand in DEMANDS] == before
 
 
@@ -152,13 +161,13 @@ def test_an_index_that_nobody_has_asked_follows_too(name: str) -> None:
 def test_of_many_kinds_of_demands_only_some_are_remembered() -> None:
     decide = policy("topology")
     ledger = Ledger([Node("n1")], [a_device("A", model="m1"), a_device("B", a_holder("b", "0.1"))])
-    index = ledger.index(TopologyIndex)
+    index = ledger.index(NodeRankings)
     for _ in range(2):
         for number in range(70):
             demand = a_demand("p", "0.5", model=f"m{number}")
             assert decide(ledger, demand).devices == (("A",) if number == 1 else ())
-            assert len(index._idle) <= 64
-    assert len(index._idle) == 64
+            assert len(index) <= 64
+    assert len(index) == 64
 
 
 def test_of_many_sizes_of_gpus_only_some_are_counted_once() -> None:

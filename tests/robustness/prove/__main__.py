@@ -12,8 +12,8 @@ from robustness.prove.locality import LOCALITY
 from robustness.prove.several_shares import SEVERAL_SHARES
 from robustness.prove.topology import TOPOLOGY
 
-_SHORT = (LOCALITY, BINPACK, TOPOLOGY)
-TRIALS = (*_SHORT, *map(among_many, _SHORT), *SEVERAL_SHARES)
+_ON_FEW = (LOCALITY, BINPACK, TOPOLOGY, *SEVERAL_SHARES)
+TRIALS = (*_ON_FEW, *map(among_many, _ON_FEW))
 
 _EVERY_SECONDS = 5.0
 

@@ -19,6 +19,9 @@ Refusal: TypeAlias = tuple[str, str]
 FEASIBLE: Final[Refusal] = ("", "")
 """No refusal."""
 
+RankedNode: TypeAlias = tuple[Score, str]
+"""The score of a node, and its name."""
+
 
 class Choice(msgspec.Struct, frozen=True):
     """The GPUs chosen for a demand, all of one node.

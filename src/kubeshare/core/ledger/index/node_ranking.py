@@ -9,6 +9,9 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Collection, Hashable, Iterable, Mapping
 from typing import Any, Final, Generic, TypeVar
 
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.ledger import Ledger
+
 AT_ONCE: Final = 8
 """If more than one in so many nodes changed, sorting all of them again is cheaper."""
 
@@ -19,8 +22,6 @@ _MAX_KEPT: Final = 64
 
 Entry = TypeVar("Entry", bound=tuple[Any, ...])
 """Sort key, and at the end the name of the node."""
-
-Kind = TypeVar("Kind", bound=Hashable)
 
 
 class NodeRanking(Generic[Entry]):
@@ -71,25 +72,42 @@ class NodeRanking(Generic[Entry]):
         return next((entry for entry in self._entries if entry[-1] in nodes), None)
 
 
-class NodeRankings(Generic[Kind, Entry]):
-    """The rankings for recent kinds of demands; one too many replaces the oldest."""
+class NodeRankings:
+    """An index of a ledger: the rankings for recent kinds of demands.
 
-    def __init__(self) -> None:
-        self._rankings: dict[Kind, NodeRanking[Entry]] = {}
+    One too many replaces the one that was not used for longest.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self._nodes = ledger.nodes
+        self._rankings: dict[Hashable, NodeRanking[Any]] = {}
 
     def __len__(self) -> int:
         return len(self._rankings)
 
-    def of(self, kind: Kind, nodes: Iterable[str]) -> NodeRanking[Entry]:
-        """The ranking for a kind; `nodes` are the names of all nodes, for a new one."""
-        ranking = self._rankings.get(kind)
+    def of(self, kind: Hashable) -> NodeRanking[Any]:
+        """The ranking for a kind of demand, which names its policy too."""
+        ranking = self._rankings.pop(kind, None)
         if ranking is None:
             if len(self._rankings) >= _MAX_KEPT:
                 del self._rankings[next(iter(self._rankings))]
-            ranking = self._rankings[kind] = NodeRanking(nodes)
+            ranking = NodeRanking(self._nodes)
+        self._rankings[kind] = ranking
         return ranking
 
-    def changed(self, node: str) -> None:
+    def device_changed(self, before: Device | None, after: Device | None) -> None:
+        """Mark the entries of a device's node as stale."""
+        if before is not None:
+            self._changed(before.node)
+        if after is not None and (before is None or before.node != after.node):
+            self._changed(after.node)
+
+    def node_changed(self, before: Node | None, after: Node | None) -> None:
         """Mark the entries of a node as stale."""
+        node = before or after
+        if node is not None:
+            self._changed(node.name)
+
+    def _changed(self, node: str) -> None:
         for ranking in self._rankings.values():
             ranking.stale.add(node)

@@ -6,8 +6,8 @@ Devices of one kind and label group are in one tree, which finds the first of th
 
 from abc import ABC, abstractmethod
 from collections import defaultdict
-from collections.abc import Callable, Hashable, Iterator
-from typing import Any, Generic, TypeAlias, TypeGuard
+from collections.abc import Callable, Iterator
+from typing import Any, Generic, TypeGuard
 
 from kubeshare.core.constraints.checks import Group, groups, has_room
 from kubeshare.core.demand import Demand
@@ -16,13 +16,8 @@ from kubeshare.core.ledger.index import node_ranking
 from kubeshare.core.ledger.index.device_tree import Entry
 from kubeshare.core.ledger.index.free_gpu_nodes import FreeGpuNodes, Position
 from kubeshare.core.ledger.index.group_trees import GroupTrees
-from kubeshare.core.ledger.index.node_ranking import NodeRankings
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.opening import suitable
-from kubeshare.core.policies.scoring import Score
-
-Ranked: TypeAlias = tuple[Score, str]
-"""The rank of the best pick of a node, and the node's name."""
 
 
 class OneByOneIndex(ABC, Generic[Position]):
@@ -31,9 +26,6 @@ class OneByOneIndex(ABC, Generic[Position]):
     Args:
         ledger: the ledger.
         position: the sort key of nodes with a free GPU, which ends with the name.
-
-    Attributes:
-        rankings: the nodes by their best picks for kinds of demands for several GPUs.
     """
 
     def __init__(self, ledger: Ledger, position: Callable[[Node], Position]) -> None:
@@ -41,7 +33,6 @@ class OneByOneIndex(ABC, Generic[Position]):
         self._devices = ledger.devices
         self._position: Callable[[Node], Position] = position
         self._free_gpu_nodes: FreeGpuNodes[Position] = FreeGpuNodes(ledger.nodes.values(), position)
-        self.rankings: NodeRankings[Hashable, Ranked] = NodeRankings()
         self._on_node: dict[str, set[str]] = defaultdict(set)
         for device in ledger.devices.values():
             self._register(device)
@@ -93,9 +84,6 @@ class OneByOneIndex(ABC, Generic[Position]):
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
         """Move a device to its present groups."""
-        if self.rankings:
-            for device in filter(None, (before, after)):
-                self.rankings.changed(device.node)
         if before is not None and before.node in self._nodes:
             self._trees.remove(before)
         if before is None or after is None or not before.is_same_gpu(after):
@@ -110,10 +98,7 @@ class OneByOneIndex(ABC, Generic[Position]):
         """Update the free GPUs, and the devices of a node that was added or removed."""
         self._free_gpu_nodes.changed(before, after)
         known = after or before
-        if known is None:
-            return
-        self.rankings.changed(known.name)
-        if before is not None and after is not None:
+        if known is None or (before is not None and after is not None):
             return
         for device_id in self._on_node.get(known.name, ()):
             if after:

@@ -17,11 +17,11 @@ from kubeshare.core.constraints.first_fit import FirstFit, Found, Key, SortedDev
 from kubeshare.core.constraints.named import named_devices
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
-from kubeshare.core.ledger.index.node_ranking import NodeRanking
+from kubeshare.core.ledger.index.node_ranking import NodeRanking, NodeRankings
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import opening
-from kubeshare.core.policies.one_by_one.index import OneByOneIndex, Ranked
-from kubeshare.core.policies.rules import Choice, Refusal, Rules
+from kubeshare.core.policies.one_by_one.index import OneByOneIndex
+from kubeshare.core.policies.rules import Choice, RankedNode, Refusal, Rules
 from kubeshare.core.policies.scoring import Score
 from kubeshare.core.policies.several_shares.search import Gpu, Preference, one_by_one
 
@@ -154,15 +154,15 @@ class OneByOne(Rules):
         new = opening.new_devices(ledger, demand, ledger.nodes[node], pick.new)
         return Choice(node, (*[found.device for found in pick.taken], *new), new)
 
-    def _ranking(self, ledger: Ledger, demand: Demand) -> NodeRanking[Ranked]:
+    def _ranking(self, ledger: Ledger, demand: Demand) -> NodeRanking[RankedNode]:
         """All nodes by their best picks."""
 
-        def entries_of(names: Collection[str]) -> dict[str, Ranked]:
+        def entries_of(names: Collection[str]) -> dict[str, RankedNode]:
             picks = sorted(self._picks(ledger, demand, names), key=_BY_RANK, reverse=True)
             return {pick.node: (pick.rank, pick.node) for pick in picks}  # the best comes last
 
-        kind = demand.kind(), is_label_in_use(ledger, demand)
-        ranking = self.index(ledger).rankings.of(kind, ledger.nodes)
+        kind = type(self), demand.kind(), is_label_in_use(ledger, demand)
+        ranking = ledger.index(NodeRankings).of(kind)
         ranking.refresh(entries_of)
         return ranking
 

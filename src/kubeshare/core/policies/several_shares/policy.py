@@ -14,14 +14,16 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 
 import msgspec
 
+from kubeshare.core.constraints.affinity_labels import is_label_in_use
 from kubeshare.core.constraints.filter import Filter, State
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.index.node_devices import NodeDevices
+from kubeshare.core.ledger.index.node_ranking import NodeRanking, NodeRankings
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import opening
-from kubeshare.core.policies.rules import FEASIBLE, Choice, Refusal, Rules
-from kubeshare.core.policies.scoring import Score, allowed_nodes
+from kubeshare.core.policies.rules import FEASIBLE, Choice, RankedNode, Refusal, Rules
+from kubeshare.core.policies.scoring import Score
 from kubeshare.core.policies.several_shares import reasons
 from kubeshare.core.policies.several_shares.search import Gpu, Preference, largest_first, place
 
@@ -56,18 +58,18 @@ class SeveralShares(Rules):
         placed = place_on(best.node)
         if placed is not None:
             return _choice(ledger, demand, best.node, placed)
-        scores = self._of_each(ledger, demand, allowed_nodes(demand, ledger.nodes))
-        for name in sorted(scores.keys() - {best.node}, key=scores.__getitem__):
-            placed = place_on(name)
-            if placed is not None:
-                return _choice(ledger, demand, name, placed)
-        return None
+        first = self._ranking(ledger, demand).first(demand.nodes)
+        if first is None:
+            return None
+        _, node = first
+        placed = place_on(node)
+        assert placed is not None, "the ranking has the nodes on which all shares fit"
+        return _choice(ledger, demand, node, placed)
 
     def score(self, ledger: Ledger, demand: Demand, nodes: Sequence[str]) -> dict[str, Score]:
         """The scores for the largest share, of those nodes on which all shares fit."""
-        scores = self._of_each(ledger, demand, nodes)
-        place_on = _Search(ledger, demand, self._rules).place_on
-        return {name: score for name, score in scores.items() if place_on(name)}
+        ranked = self._ranking(ledger, demand).of
+        return {name: ranked[name][0] for name in nodes if name in ranked}
 
     def prefer(self, node: Node, devices: Collection[Device]) -> Preference:
         """As the policy does."""
@@ -83,13 +85,22 @@ class SeveralShares(Rules):
         """See :meth:`kubeshare.core.policies.rules.Rules.explain`."""
         return reasons.explain(state, demand, choice, infeasible)
 
-    def _of_each(self, ledger: Ledger, demand: Demand, nodes: Sequence[str]) -> dict[str, Score]:
-        """The scores for the largest share, of the nodes on which each share fits by itself."""
-        scores = self._rules.score(ledger, _lead(demand), nodes)
-        for share in largest_first(demand.shares)[1:]:
-            fitting = self._rules.score(ledger, demand.reduced_to(share), list(scores))
-            scores = {name: score for name, score in scores.items() if name in fitting}
-        return scores
+    def _ranking(self, ledger: Ledger, demand: Demand) -> NodeRanking[RankedNode]:
+        """The nodes on which all shares fit, by their scores for the largest share."""
+        place_on = _Search(ledger, demand, self._rules).place_on
+
+        def entries_of(names: Collection[str]) -> dict[str, RankedNode]:
+            scores = self._rules.score(ledger, _lead(demand), tuple(names))
+            for share in largest_first(demand.shares)[1:]:
+                # A node on which a share does not fit even by itself needs no search.
+                fitting = self._rules.score(ledger, demand.reduced_to(share), tuple(scores))
+                scores = {name: score for name, score in scores.items() if name in fitting}
+            return {name: (score, name) for name, score in scores.items() if place_on(name)}
+
+        kind = type(self._rules), demand.kind(), is_label_in_use(ledger, demand)
+        ranking = ledger.index(NodeRankings).of(kind)
+        ranking.refresh(entries_of)
+        return ranking
 
 
 class _Search:

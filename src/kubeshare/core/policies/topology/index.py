@@ -16,7 +16,7 @@ from kubeshare.core.constraints.checks import Group
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.index import node_ranking
-from kubeshare.core.ledger.index.node_ranking import NodeRankings
+from kubeshare.core.ledger.index.node_ranking import NodeRanking, NodeRankings
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.rules import Choice
 from kubeshare.core.policies.topology.node_state import (
@@ -56,8 +56,7 @@ class TopologyIndex:
         for device in ledger.devices.values():
             self._devices.setdefault(device.node, {})[device.id] = device
         self._states: dict[str, NodeState] = {}
-        self._idle: NodeRankings[DemandKind, _Idle] = NodeRankings()
-        self._opening: NodeRankings[DemandKind, _Idle] = NodeRankings()
+        self._rankings = ledger.index(NodeRankings)
         self._in_use = InUseRanking(self._nodes, full=False)
         self._full = InUseRanking(self._nodes, full=True)
         # size of a GPU's memory -> how many devices and free GPUs have it
@@ -123,11 +122,11 @@ class TopologyIndex:
 
         These are idle devices, and free GPUs that can be selected.
         """
-        return self._first(self._idle, NodeState.best, demand, count)
+        return self._first(NodeState.best, demand, count)
 
     def opening(self, demand: Demand, count: int) -> Placement | None:
         """Where new vGPUs are opened on GPUs that a device plugin selects; see :meth:`idle`."""
-        found = self._first(self._opening, NodeState.opening, demand, count)
+        found = self._first(NodeState.opening, demand, count)
         kind = self.kind(demand, count)
         if found is None or kind is None:
             return None
@@ -136,7 +135,6 @@ class TopologyIndex:
 
     def _first(
         self,
-        rankings: NodeRankings[DemandKind, _Idle],
         best_of: Callable[[NodeState, DemandKind], Candidate | None],
         demand: Demand,
         count: int,
@@ -154,7 +152,7 @@ class TopologyIndex:
                     entries[name] = (best.score, state.free, state.key, best.gpus, name)
             return entries
 
-        ranking = rankings.of(kind, self._nodes)
+        ranking: NodeRanking[_Idle] = self._rankings.of((best_of, kind))
         ranking.refresh(entries_of)
         found = ranking.first(demand.nodes)
         if found is None:
@@ -207,8 +205,6 @@ class TopologyIndex:
         self._stale(name)
 
     def _stale(self, name: str) -> None:
-        self._idle.changed(name)
-        self._opening.changed(name)
         self._in_use.stale.add(name)
         self._full.stale.add(name)
 
