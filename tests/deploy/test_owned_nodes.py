@@ -77,6 +77,24 @@ def test_a_vgpu_becomes_static_and_nothing_else(cluster: ApiServer, vgpu: str) -
         patch_spec(cluster, vgpu, pool="onDemand")
 
 
+def test_a_static_vgpu_is_shared_again_once_it_has_a_placeholder(
+    cluster: ApiServer, vgpu: str
+) -> None:
+    patch_spec(cluster, vgpu, uuid="GPU-1", pool="static")
+    with pytest.raises(LabError, match="that was selected for a vGPU does not change"):
+        patch_spec(cluster, vgpu, selectedUuid="GPU-1")
+    patch_spec(cluster, vgpu, placeholderUid="x")
+    with pytest.raises(LabError, match="changes only to static"):
+        patch_spec(cluster, vgpu, pool="reserved")
+    with pytest.raises(LabError, match="gets the GPU that was selected"):
+        patch_spec(cluster, vgpu, pool="onDemand", selectedUuid="GPU-2")
+    patch_spec(cluster, vgpu, pool="onDemand", selectedUuid="GPU-1")
+    with pytest.raises(LabError, match="that was selected for a vGPU does not change"):
+        patch_spec(cluster, vgpu, selectedUuid="")
+    patch_spec(cluster, vgpu, pool="static")
+    patch_spec(cluster, vgpu, pool="onDemand", selectedUuid="")
+
+
 @pytest.mark.usefixtures("may_do_everything")
 def test_the_device_manager_changes_only_the_pool(cluster: ApiServer, vgpu: str) -> None:
     as_it = f"--as={DEVICES}"

@@ -41,9 +41,10 @@ def blocker(vgpu: VGPU, placeholder: Pod | None) -> Blocker | None:
     if vgpu.status.phase == DELETING:
         return Blocker(Reason.RELEASING, f"vGPU {gpuid} is being given back", transient=True)
     shareable = find_condition(vgpu.status.conditions, CONDITION_SHAREABLE)
-    if shareable is not None and shareable.status == "False":
+    if shareable is not None and shareable.status != "True":
         words = f"vGPU {gpuid} on node {node}: {shareable.message}"
-        return Blocker(Reason.NOT_SHAREABLE, words)
+        other_model = shareable.reason == Reason.OTHER_MODEL
+        return Blocker(Reason.OTHER_MODEL if other_model else Reason.NOT_SHAREABLE, words)
     return _of_placeholder(f"vGPU {gpuid} on node {node} is being made", node, placeholder)
 
 

@@ -11,6 +11,7 @@ from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.core.policies import Policy
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.metrics import Metrics
+from kubeshare.device_manager.placeholder.claims import Claims
 from kubeshare.device_manager.placeholder.pods import Placeholders
 from kubeshare.device_manager.pool.idle_times import IdleTimes
 from kubeshare.kube.client.client import Client
@@ -25,6 +26,7 @@ class Context:
         informers: the watched objects, the cluster state and the configuration.
         policy: places a demand; also checks whether a demand fits on a given GPU.
         placeholders: creates and deletes placeholder pods.
+        claims: the claims of placeholders.
         idle_times: how long each vGPU has been without holders.
         events: records events.
         metrics: the program's counters.
@@ -35,6 +37,7 @@ class Context:
     informers: Informers
     policy: Policy
     placeholders: Placeholders
+    claims: Claims
     idle_times: IdleTimes
     events: Events
     metrics: Metrics

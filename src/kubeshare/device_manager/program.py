@@ -18,6 +18,9 @@ from kubeshare.device_manager.gang.controller import GangController
 from kubeshare.device_manager.metrics import Metrics
 from kubeshare.device_manager.owned.controller import OwnedNodes
 from kubeshare.device_manager.owned.static_vgpus import StaticVGPUs
+from kubeshare.device_manager.placeholder.claims import Claims
+from kubeshare.device_manager.placeholder.fillers import Fillers
+from kubeshare.device_manager.placeholder.gpu_selector import GpuSelector
 from kubeshare.device_manager.placeholder.pods import Placeholders
 from kubeshare.device_manager.pod.controller import PodController
 from kubeshare.device_manager.pool.controller import PoolController
@@ -80,6 +83,8 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
     index_by_vgpu(informers.sharepods.store)
     cluster_state = informers.cluster_state
     events, metrics = Events(recorder), Metrics(program.registry)
+    claims = Claims(client)
+    program.add_reflector(claims.reflector)
     context = Context(
         client=client,
         informers=informers,
@@ -87,7 +92,10 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
             within_quotas(by_family(policy), informers.quotas.of),
             lambda: informers.configuration.now().gpuid_scope,
         ),
-        placeholders=Placeholders(client, cluster_state, placeholder_image, events, metrics),
+        placeholders=Placeholders(
+            client, cluster_state, placeholder_image, events, metrics, claims=claims
+        ),
+        claims=claims,
         idle_times=IdleTimes(cluster_state.pool),
         events=events,
         metrics=metrics,
@@ -98,6 +106,8 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
     PoolController(context, pools, reclaimer).register(program)
     reclaimer.register(program)
     AutoscalerPods(context, placeholder_image).register(program)
+    fillers = Fillers(client, cluster_state, informers.pods.store, placeholder_image)
+    GpuSelector(context, fillers).register(program)
     static = StaticVGPUs(context)
     OwnedNodes(context, static).register(program)
     VGPUController(context, static).register(program)

@@ -24,7 +24,7 @@ from kubeshare.node.escapes.sampling import Sampler
 from kubeshare.node.escapes.watcher import EscapePolicy, EscapeWatch
 from kubeshare.node.gpus.discovery import GpuProcess, NvmlGpus
 from kubeshare.node.gpus.dra_gpus import DraGpus
-from kubeshare.node.gpus.inventory import Gpus, Inventory
+from kubeshare.node.gpus.inventory import Gpus, GpusInUse, Inventory
 from kubeshare.node.gpus.placeholder_gpu import AllocatedGpus, PlaceholderGpus
 from kubeshare.node.gpus.pod_resources import allocated_gpus, gpus_in_use, gpus_of_others
 from kubeshare.node.library import InstalledLibrary
@@ -71,6 +71,7 @@ class Agent:
         library: the installed device library.
         escapes: what to do, besides reporting, about processes that bypass the library.
         allocated: which GPUs a pod was allocated; asks the kubelet by default.
+        in_use: which GPUs pods use as whole GPUs; asks the kubelet by default.
         claim_in_use: whether a claim has a user here; asks kubelet and kernel by default.
         has_processes: whether a pod has a process here; asks the kernel by default.
         on_grant_ended: receives the final account of each grant.
@@ -89,6 +90,7 @@ class Agent:
         *,
         escapes: EscapePolicy = "report",
         allocated: AllocatedGpus | None = None,
+        in_use: GpusInUse | None = None,
         claim_in_use: ClaimInUse | None = None,
         has_processes: HasProcesses = has_processes,
         on_grant_ended: OnEnded = ignore,
@@ -102,7 +104,7 @@ class Agent:
             gpus,
             self.view.promised,
             drivers=self.dra_gpus.drivers,
-            in_use=None if allocated else partial(gpus_in_use, socket, uuid_of),
+            in_use=in_use or (None if allocated else partial(gpus_in_use, socket, uuid_of)),
         )
         self.view.pods.subscribe(self._pod_changed)
         self.dra_gpus.reflector.subscribe(lambda _: self.inventory.refresh_soon())

@@ -10,7 +10,12 @@ from typing import Any
 
 from msgspec import Struct, field
 
-from kubeshare.api.types.constants import NAMESPACE, WHOLE_GPU_RESOURCE, placeholder_name
+from kubeshare.api.types.constants import (
+    FILLER_PREFIX,
+    NAMESPACE,
+    WHOLE_GPU_RESOURCE,
+    placeholder_name,
+)
 from kubeshare.api.types.v1 import VGPU, VGPUS, Holder
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
@@ -110,9 +115,11 @@ class NodePod(Struct, frozen=True, kw_only=True):
 
     @property
     def uses_whole_gpus(self) -> bool:
-        """Whether it may have whole GPUs and is not KubeShare's own; any claim may be for some."""
+        """Whether it may have whole GPUs and is no placeholder; any claim may be for some."""
+        if self.metadata.namespace == NAMESPACE:
+            return self.metadata.name.startswith(FILLER_PREFIX)
         asks = any(WHOLE_GPU_RESOURCE in each.resources.limits for each in self.spec.containers)
-        return (asks or bool(self.spec.resource_claims)) and self.metadata.namespace != NAMESPACE
+        return asks or bool(self.spec.resource_claims)
 
     @property
     def over(self) -> bool:

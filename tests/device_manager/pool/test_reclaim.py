@@ -1,11 +1,13 @@
 """Idle vGPUs are reclaimed for pending pods that request whole GPUs only."""
 
 from expectations import expect_any_running, expect_idle_vgpus, expect_no_vgpus, expect_running
+from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
+from fakes.cluster.disruptions import serve_by_claims
 from fakes.cluster.state import vgpu_phases
 from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
 from kubeshare.api.types.v1 import VGPUS
-from kubeshare.kube.resources import NODES, PODS
+from kubeshare.kube.resources import NODES, PODS, RESOURCE_CLAIMS
 
 SECONDS = 5.0
 """Time within which a pod gets the GPU of a reclaimed vGPU."""
@@ -137,3 +139,72 @@ async def test_none_gives_way_on_a_node_without_room_for_the_pod(cluster: FakeCl
     cluster.native_pod("native", containers=[{"name": "main", "resources": {"limits": wide}}])
     await expect_running(cluster, "native", seconds=SECONDS)
     assert [each["spec"]["nodeName"] for each in cluster.server.all(VGPUS)] == ["n1"]
+
+
+def claim(
+    cluster: FakeCluster, name: str, device_class: str = "gpu.nvidia.com", **exactly: object
+) -> None:
+    """A claim of a user."""
+    request = {"name": "r", "exactly": {"deviceClassName": device_class, **exactly}}
+    metadata = {"name": name, "namespace": "default"}
+    spec = {"devices": {"requests": [request]}}
+    cluster.server.seed(RESOURCE_CLAIMS, {"metadata": metadata, "spec": spec})
+
+
+def pod_with_claim(cluster: FakeCluster, name: str, **claim: object) -> None:
+    """A pod that kube-scheduler can bind to no node, for want of what its claim asks for."""
+    claims = [{"name": "c", **(claim or {"resourceClaimName": name})}]
+    pod = manifests.pod(name, resourceClaims=claims)
+    pod["metadata"]["namespace"] = "default"
+    condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
+    status = {"phase": "Pending", "conditions": [condition]}
+    cluster.actors.binds_whole = False
+    cluster.server.seed(PODS, pod | {"status": status})
+
+
+@scenario(n1=2, n2=1)
+async def test_idle_vgpus_yield_to_a_pod_that_waits_by_a_claim(cluster: FakeCluster) -> None:
+    serve_by_claims(cluster, "n1")
+    await warmed(cluster, 3, warm=2)
+    claim(cluster, "native")
+    pod_with_claim(cluster, "native")
+    await cluster.until(lambda: idle(cluster) == 2, SECONDS)
+    await cluster.quiet(40)
+    nodes = sorted(vgpu["spec"]["nodeName"] for vgpu in cluster.server.all(VGPUS))
+    assert nodes == ["n1", "n2"]
+
+
+@scenario(n1=2)
+async def test_a_claim_of_a_template_and_a_count_are_read(cluster: FakeCluster) -> None:
+    serve_by_claims(cluster, "n1")
+    await warmed(cluster, 2, warm=2)
+    pod_with_claim(cluster, "native", resourceClaimTemplateName="template")
+    await cluster.quiet(40)
+    assert idle(cluster) == 2
+    claim(cluster, "made", count=2)
+    made = [{"name": "c", "resourceClaimName": "made"}]
+    cluster.server.change(
+        PODS, "native", "default", lambda pod: pod["status"].update(resourceClaimStatuses=made)
+    )
+    await expect_no_vgpus(cluster)
+
+
+@scenario(n1=2)
+async def test_none_yields_to_a_pod_whose_claim_is_for_another_device(cluster: FakeCluster) -> None:
+    serve_by_claims(cluster, "n1")
+    await warmed(cluster, 2, warm=2)
+    claim(cluster, "nic", "nics.example.com")
+    pod_with_claim(cluster, "nic")
+    await cluster.quiet(60)
+    assert idle(cluster) == 2
+
+
+@scenario(n1=2)
+async def test_none_of_a_device_plugin_yields_to_a_pod_that_waits_by_a_claim(
+    cluster: FakeCluster,
+) -> None:
+    await warmed(cluster, 2, warm=2)
+    claim(cluster, "native")
+    pod_with_claim(cluster, "native")
+    await cluster.quiet(60)
+    assert idle(cluster) == 2

@@ -21,7 +21,13 @@ from fakes.cluster.pods import (
     set_conditions,
     set_running,
 )
-from kubeshare.api.types.constants import NAMESPACE, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
+from kubeshare.api.types.constants import (
+    FILLER_PREFIX,
+    NAMESPACE,
+    PLACEHOLDER_PREFIX,
+    VGPU_RESOURCE,
+    WHOLE_GPU_RESOURCE,
+)
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES, PODS, RESOURCE_SLICES
 from kubeshare.simulator.control import FakeApiServer
@@ -87,6 +93,7 @@ class Actors:
         self._collect_of_nodes()
         self._replace()
         self._lose()
+        self._forget_given()
         for pod in self.server.all(PODS):
             if not (bound(pod) or being_deleted(pod) or ended(pod) or gated(pod)):
                 self._schedule(pod)
@@ -97,6 +104,7 @@ class Actors:
             machine.reconcile()
         if self.node_agents and not self.machines:
             self.publish()
+            self._report_users()
             for vgpu in self.server.all(VGPUS):
                 self._name_gpu(vgpu)
             self._release()
@@ -173,7 +181,13 @@ class Actors:
 
     def _wanted_nodes(self, pod: Raw) -> list[str]:
         wanted = pod["spec"].get("nodeSelector", {}).items()
-        nodes = [each for each in self.server.all(NODES) if not each["spec"].get("unschedulable")]
+        tolerations = pod["spec"].get("tolerations", ())
+        everywhere = any(each.get("operator") == "Exists" for each in tolerations)
+        nodes = [
+            each
+            for each in self.server.all(NODES)
+            if everywhere or not each["spec"].get("unschedulable")
+        ]
         names = [
             node["metadata"]["name"]
             for node in nodes
@@ -212,6 +226,23 @@ class Actors:
                 self.given[pod["metadata"]["uid"]] = selected[0]
             self._update(pod, set_running)
 
+    def _report_users(self) -> None:
+        """Reports which GPUs filler pods and native pods have, as the node agents do."""
+        users = {
+            self.given.get(pod["metadata"]["uid"], ""): pod["metadata"]["name"]
+            for pod in self.server.all(PODS)
+            if not pod["metadata"]["name"].startswith(PLACEHOLDER_PREFIX) and not ended(pod)
+        }
+        for found in self.server.all(GPUNODES):
+            devices = found["spec"]["devices"]
+            now = [device | _use(users.get(device["uuid"], "")) for device in devices]
+            if any(
+                device != {"filler": "", "inUse": False} | before
+                for device, before in zip(now, devices, strict=True)
+            ):
+                name = found["metadata"]["name"]
+                self.server.change(GPUNODES, name, "", partial(_set_devices, now))
+
     def publish(self) -> None:
         """Creates the GPUNode of each node that has none, as its agent does."""
         for node in self.server.all(NODES):
@@ -247,28 +278,40 @@ class Actors:
         if gpu in others:
             return  # that vGPU is being deleted
         if vgpu["spec"]["nodeName"] in self.sliced:
-            self._refuse(vgpu)
+            self._refuse(vgpu, "NotShareable", "its GPU cannot be shared: it is a MIG instance")
+            return
+        model = self._model(vgpu["spec"]["nodeName"], gpu)
+        if not spec.get("uuid") and spec.get("model", model) not in ("", model):
+            self._refuse(vgpu, "OtherModel", f"its placeholder was given a GPU of model {model}")
             return
         found = {"uuid": gpu, "placeholderUid": uid}
         if found.items() - spec.items():
             self.server.change(VGPUS, name, "", lambda obj: obj["spec"].update(found))
 
-    def _refuse(self, vgpu: Raw) -> None:
-        """Sets the condition of a vGPU whose GPU cannot be shared, as the node agent does."""
-        message = "its placeholder's GPU cannot be shared: it is a MIG instance"
-        condition = {"type": "Shareable", "status": "False", "reason": "NotShareable"}
+    def _model(self, node: str, uuid: str) -> str:
+        found = self.server.stored(GPUNODES, node)
+        devices = found["spec"]["devices"] if found else []
+        return next((each["model"] for each in devices if each["uuid"] == uuid), "")
+
+    def _refuse(self, vgpu: Raw, reason: str, message: str) -> None:
+        """Sets the condition of a vGPU whose GPU cannot be used, as the node agent does."""
+        condition = {"type": "Shareable", "status": "False", "reason": reason}
         condition["message"] = message
         condition["lastTransitionTime"] = "2026-01-01T00:00:30Z"
         if vgpu["status"].get("conditions") != [condition]:
             name, update = vgpu["metadata"]["name"], {"conditions": [condition]}
             self.server.change(VGPUS, name, "", partial(_set_status, update))
 
+    def _forget_given(self) -> None:
+        """Frees the whole GPUs of pods that have ended."""
+        alive = {each["metadata"]["uid"] for each in self.server.all(PODS) if not ended(each)}
+        self.given = {uid: gpu for uid, gpu in self.given.items() if uid in alive}
+
     def _give(self, pod: Raw) -> None:
         """Allocates a free GPU of its node to a pod, as a device plugin does."""
         node = pod["spec"]["nodeName"]
         found = self.server.stored(GPUNODES, node)
-        alive = {each["metadata"]["uid"] for each in self.server.all(PODS) if not ended(each)}
-        self.given = {uid: gpu for uid, gpu in self.given.items() if uid in alive}
+        self._forget_given()
         gpus = [gpu["uuid"] for gpu in found["spec"]["devices"]] if found else []
         free = [gpu for gpu in gpus if gpu not in self.given.values()]
         if free:
@@ -297,6 +340,16 @@ def _bind(node: str, pod: Raw) -> None:
     """Sets node and condition in one write, as the API server does."""
     pod["spec"]["nodeName"] = node
     set_conditions(pod, {"type": "PodScheduled", "status": "True"})
+
+
+def _use(pod: str) -> Raw:
+    """The fields of a device that the pod of this name has as a whole GPU; ``""`` for none."""
+    fills = pod.startswith(FILLER_PREFIX)
+    return {"filler": pod if fills else "", "inUse": bool(pod) and not fills}
+
+
+def _set_devices(devices: list[Raw], obj: Raw) -> None:
+    obj["spec"]["devices"] = devices
 
 
 def _set_status(update: Raw, obj: Raw) -> None:

@@ -34,15 +34,23 @@ def report_driver(found: Raw) -> None:
     found["spec"]["draCount"] = len(found["spec"]["devices"])
 
 
+def report_no_driver(found: Raw) -> None:
+    """Changes a GPUNode as its agent does when the DRA driver has been stopped."""
+    for device in found["spec"]["devices"]:
+        device["claimDriver"] = ""
+    found["spec"]["draCount"] = 0
+
+
 def selected_gpus(server: FakeApiServer, pod: Raw) -> list[str] | None:
     """The UUIDs that the claims of a pod select; None while one of its claims is missing."""
     namespace, found = pod["metadata"]["namespace"], []
     for each in pod["spec"].get("resourceClaims", ()):
-        claim = server.stored(RESOURCE_CLAIMS, each["resourceClaimName"], namespace)
+        # A claim of a template has no name here; such pods are never bound.
+        claim = server.stored(RESOURCE_CLAIMS, each.get("resourceClaimName", ""), namespace)
         if claim is None:
             return None
         for request in claim["spec"]["devices"]["requests"]:
-            for selector in request["exactly"]["selectors"]:
+            for selector in request["exactly"].get("selectors", ()):
                 found += _SELECTED.findall(selector["cel"]["expression"])
     return found
 
@@ -67,7 +75,7 @@ def collect_claims(server: FakeApiServer) -> None:
     """Acts as the garbage collector for the claims of vGPUs that are gone, once no pod has them."""
     vgpus = {vgpu["metadata"]["uid"] for vgpu in server.all(VGPUS)}
     used = {
-        (pod["metadata"]["namespace"], each["resourceClaimName"])
+        (pod["metadata"]["namespace"], each.get("resourceClaimName", ""))
         for pod in server.all(PODS)
         if not ended(pod)
         for each in pod["spec"].get("resourceClaims", ())

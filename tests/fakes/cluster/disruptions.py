@@ -1,11 +1,11 @@
 """Disrupts a cluster: nodes, namespaces, the configuration."""
 
 from fakes import manifests
-from fakes.cluster.claims import offer_by_claims, report_driver
+from fakes.cluster.claims import offer_by_claims, report_driver, report_no_driver
 from fakes.cluster.cluster import FakeCluster
-from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.api.types.constants import NAMESPACE, NVIDIA_DRA_DRIVER
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
-from kubeshare.kube.resources import CONFIG_MAPS, NODES, PODS, Raw
+from kubeshare.kube.resources import CONFIG_MAPS, NODES, PODS, RESOURCE_SLICES, Raw
 
 NAMESPACE_SECONDS = 300.0
 """Virtual time that the deletion of a namespace may take."""
@@ -64,6 +64,14 @@ def serve_by_claims(cluster: FakeCluster, name: str) -> list[str]:
     if name not in cluster.machines:
         cluster.server.change(GPUNODES, name, "", report_driver)
     return [device["uuid"] for device in devices]
+
+
+def stop_dra_driver(cluster: FakeCluster, name: str) -> None:
+    """Stops NVIDIA's DRA driver on a node: its ResourceSlice is gone."""
+    del cluster.actors.by_claims[name]
+    cluster.server.remove(RESOURCE_SLICES, f"{name}-{NVIDIA_DRA_DRIVER}")
+    if name not in cluster.machines:
+        cluster.server.change(GPUNODES, name, "", report_no_driver)
 
 
 def own(cluster: FakeCluster, *names: str) -> None:

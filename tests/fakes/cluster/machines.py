@@ -15,7 +15,14 @@ import msgspec
 
 from fakes.cluster.claims import selected_gpus
 from fakes.cluster.pods import Raw, being_deleted, ended, requested, set_running
-from kubeshare.api.types.constants import DRA_DRIVER, VGPU_RESOURCE, WHOLE_GPU_RESOURCE
+from kubeshare.api.types.constants import (
+    DRA_DRIVER,
+    FILLER_PREFIX,
+    NAMESPACE,
+    PLACEHOLDER_PREFIX,
+    VGPU_RESOURCE,
+    WHOLE_GPU_RESOURCE,
+)
 from kubeshare.api.types.v1 import GPUDevice, GPUNodeSpec
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.resources import PODS, RESOURCE_CLAIMS
@@ -100,6 +107,14 @@ class Machine:
         """The whole GPUs of a pod, as the kubelet's PodResources API lists them."""
         uuid = self._given.get((namespace, name))
         return [uuid] if uuid and self.knows_gpus else []
+
+    async def in_use(self) -> dict[str, str]:
+        """The whole GPUs of pods but placeholders -> the name of a filler, as from the kubelet."""
+        return {
+            uuid: name if name.startswith(FILLER_PREFIX) else ""
+            for (namespace, name), uuid in self._given.items()
+            if not (namespace == NAMESPACE and name.startswith(PLACEHOLDER_PREFIX))
+        }
 
     # The kubelet.
 
@@ -302,6 +317,7 @@ class _Agent(Agent):
             _Gpus(devices, faults),
             library,
             allocated=machine.given,
+            in_use=machine.in_use,
             # Each pod here uses its own claim only.
             claim_in_use=lambda _claim: False,
             has_processes=machine.containers.__contains__,

@@ -361,4 +361,6 @@ LIVES = {
     "owned": Life(node_lives.owned, {"n1": 2}),
     "taken over": Life(node_lives.taken_over, {"n1": 2}),
     "by claims": Life(node_lives.by_claims, {"n1": 2}),
+    "given back": Life(node_lives.given_back, {"n1": 2}),
+    "claims released": Life(node_lives.claims_released, {"n1": 2}),
 }

@@ -18,8 +18,10 @@ from fakes.cluster.disruptions import (
     replace_node,
     serve_by_claims,
 )
-from fakes.cluster.state import held_gpus, is_same_pod, the_pod
+from fakes.cluster.state import degraded, held_gpus, is_same_pod, the_pod
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
+from kubeshare.kube.resources import RESOURCE_CLAIMS
 
 
 async def drained(cluster: FakeCluster) -> None:
@@ -149,6 +151,49 @@ async def by_claims(cluster: FakeCluster) -> None:
     assert held_gpus(cluster) == before | {"c": before["a"]}
     cluster.delete("b")
     await expect_vgpus(cluster, 1, placeholders=1)
+
+
+async def given_back(cluster: FakeCluster) -> None:
+    """A node is given back to its device plugin while a pod shares a GPU there."""
+    own(cluster, "n1")
+    await expect_phases(cluster, "Idle", "Idle")
+    cluster.share("a", "0.7")
+    await expect_running(cluster, "a")
+    before = the_pod(cluster, "a")
+    (gpuid,) = [name for name, held in cluster.vgpus().items() if held]
+    cordon(cluster, "n1")
+    label_node(cluster, "n1", gpus=None)
+    cluster.offer("n1", 2)
+    await cluster.until(lambda: cluster.vgpu(gpuid)["spec"]["pool"] == "onDemand")
+    await expect_vgpus(cluster, 1, placeholders=1)
+    assert is_same_pod(cluster, before)
+    assert cluster.vgpus()[gpuid] == ["a"]
+    cordon(cluster, "n1", cordoned=False)
+
+
+async def claims_released(cluster: FakeCluster) -> None:
+    """A node with a DRA driver is taken over while a pod shares a GPU there, and given back."""
+    serve_by_claims(cluster, "n1")
+    cluster.share("a", "0.7")
+    await expect_running(cluster, "a")
+    before, (gpuid,) = the_pod(cluster, "a"), cluster.vgpus()
+    cordon(cluster, "n1")
+    label_node(cluster, "n1", gpus="owned")
+    await cluster.until(lambda: cluster.vgpu(gpuid)["spec"]["pool"] == "static")
+    await cluster.until(lambda: not cluster.placeholders())
+    await cluster.until(lambda: not cluster.server.all(RESOURCE_CLAIMS, NAMESPACE))
+    label_node(cluster, "n1", gpus=None)
+    await cluster.until(lambda: cluster.vgpu(gpuid)["spec"]["pool"] == "onDemand")
+    await expect_vgpus(cluster, 1, placeholders=1)
+    cordon(cluster, "n1", cordoned=False)
+    [lost] = cluster.server.all(RESOURCE_CLAIMS, NAMESPACE)
+    cluster.server.remove(RESOURCE_CLAIMS, lost["metadata"]["name"], NAMESPACE)
+    placeholder = cluster.vgpu(gpuid)["spec"]["placeholderUid"]
+    await cluster.until(lambda: cluster.vgpu(gpuid)["spec"]["placeholderUid"] != placeholder)
+    await cluster.until(lambda: degraded(cluster).get("status") != "True")
+    await expect_vgpus(cluster, 1, placeholders=1)
+    assert is_same_pod(cluster, before)
+    assert cluster.vgpus()[gpuid] == ["a"]
 
 
 async def _elsewhere(cluster: FakeCluster, name: str, node: str) -> None:

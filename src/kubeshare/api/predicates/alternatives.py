@@ -17,6 +17,7 @@ STUCK_REASONS: Final = frozenset(
     {
         Reason.GPU_NOT_FREE,
         Reason.NOT_SHAREABLE,
+        Reason.OTHER_MODEL,
         Reason.GPU_UNHEALTHY,
         Reason.PLACEHOLDER_LOST,
         Reason.GPUS_OFFERED,

@@ -239,7 +239,7 @@ def _idle(found: v1.GPUNode, pool: Collection[v1.VGPU]) -> list[v1.GPUDevice]:
     )
     idle = []
     for gpu in sorted(found.spec.devices, key=lambda gpu: gpu.index):
-        if not gpu.healthy or gpu.in_use or gpu.uuid in used:
+        if not gpu.healthy or gpu.in_use or gpu.filler or gpu.uuid in used:
             continue
         if promised[_kind(gpu)] > 0:
             promised[_kind(gpu)] -= 1
@@ -289,7 +289,7 @@ def _fenced(vgpu: v1.VGPU, objects: ClusterObjects) -> bool:
         if is_owned(found):
             return True
         shareable = find_condition(vgpu.status.conditions, CONDITION_SHAREABLE)
-        return shareable is not None and shareable.status == "False"
+        return shareable is not None and shareable.status != "True"
     return not any(keeps_gpu(pod, vgpu) for pod in objects.placeholders_of(vgpu.metadata.name))
 
 

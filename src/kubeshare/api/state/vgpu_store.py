@@ -6,7 +6,7 @@ a rule of the CRD bounds the sums of the holders. A refused patch is no failure:
 read again, and the decision is made again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
 from typing import NamedTuple
 
@@ -276,10 +276,25 @@ class VGPUStore:
         Raises:
             ConflictError: the vGPU has changed; it has been read again.
         """
+        return await self._change_spec(vgpu, {"pool": POOL_STATIC})
+
+    async def make_shared(self, vgpu: VGPU, selected_uuid: str) -> VGPU:
+        """Turn a static vGPU that has a placeholder into one that needs it.
+
+        Args:
+            vgpu: the vGPU; it keeps its name and its holders.
+            selected_uuid: its GPU where a claim selects it, ``""`` where a device plugin offers it.
+
+        Raises:
+            ConflictError: the vGPU has changed; it has been read again.
+        """
+        return await self._change_spec(vgpu, {"pool": "onDemand", "selectedUuid": selected_uuid})
+
+    async def _change_spec(self, vgpu: VGPU, fields: Mapping[str, str]) -> VGPU:
         version = vgpu.metadata.resource_version
         operations = [
             {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-            {"op": "add", "path": "/spec/pool", "value": POOL_STATIC},
+            *({"op": "add", "path": f"/spec/{key}", "value": fields[key]} for key in fields),
         ]
         name = vgpu.metadata.name
         try:

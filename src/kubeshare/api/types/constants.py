@@ -31,6 +31,7 @@ NVIDIA_DRA_DRIVER: Final = "gpu.nvidia.com"
 LABEL_ROLE: Final = "kubeshare.nthu/role"
 ROLE_PLACEHOLDER: Final = "placeholder"
 ROLE_MISSING: Final = "missing"
+ROLE_FILLER: Final = "filler"
 ROLE_SHAREPOD: Final = "sharepod"
 ROLE_POD: Final = "pod"
 LABEL_VGPU: Final = "kubeshare.nthu/vgpu"
@@ -54,6 +55,7 @@ PLACEHOLDER_GUARD: Final = "kubeshare-guard-placeholders"
 # On a placeholder that `kubeshare uninstall` deletes, since its vGPU has no holders.
 ANNOTATION_GIVEN_BACK: Final = "kubeshare.nthu/given-back"
 PLACEHOLDER_PREFIX: Final = "kubeshare-vgpu-"
+FILLER_PREFIX: Final = "kubeshare-filler-"
 
 # Conditions of a SharePod: Sched owns the first, the device manager the others.
 CONDITION_SCHEDULED: Final = "Scheduled"

@@ -7,11 +7,13 @@ from msgspec import Struct, field
 from kubeshare.api import gpuid_list
 from kubeshare.api.types.constants import (
     ANNOTATION_GPUIDS,
+    ANNOTATION_NODE,
     GATE,
     LABEL_DRIVER_UPGRADE,
     LABEL_ROLE,
     LABEL_VGPU,
     NAMESPACE,
+    ROLE_FILLER,
     ROLE_PLACEHOLDER,
     WHOLE_GPU_RESOURCE,
 )
@@ -155,6 +157,12 @@ class Pod(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         labels = self.metadata.labels
         keeps = self.is_managed and labels[LABEL_ROLE] == ROLE_PLACEHOLDER
         return labels.get(LABEL_VGPU, "") if keeps else ""
+
+    @property
+    def filler_of(self) -> str:
+        """The node whose free GPU this filler pod is to take; ``""`` if it is none."""
+        fills = self.is_managed and self.metadata.labels[LABEL_ROLE] == ROLE_FILLER
+        return self.metadata.annotations.get(ANNOTATION_NODE, "") if fills else ""
 
     @property
     def finish_time(self) -> str:

@@ -33,6 +33,7 @@ class Reason(StrEnum):
     PLACEHOLDER_FAILED = "PlaceholderFailed"
     GPU_LOST = "GPULost"
     NOT_SHAREABLE = "NotShareable"
+    OTHER_MODEL = "OtherModel"
     UNDONE = "Undone"
     PART_TAKEN_BACK = "PartTakenBack"
     NODE_FULL = "NodeFull"

@@ -187,7 +187,8 @@ class GPUDevice(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """A physical GPU as NVML reports it; ``message`` says why it is not healthy.
 
     ``in_use`` says whether a pod other than a placeholder has it as a whole GPU, as the kubelet
-    reports. ``claim_driver`` is the DRA driver that offers it, ``""`` for none.
+    reports. ``filler`` is the name of the filler pod that has it, ``""`` for none.
+    ``claim_driver`` is the DRA driver that offers it, ``""`` for none.
     """
 
     uuid: str
@@ -200,6 +201,7 @@ class GPUDevice(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     healthy: bool = True
     message: str = ""
     in_use: bool = False
+    filler: str = ""
     claim_driver: str = ""
 
 

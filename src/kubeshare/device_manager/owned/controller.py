@@ -17,13 +17,21 @@ from kubeshare.device_manager.pool.event_handlers import (
 )
 from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.conditions import find_condition, set_condition, to_raw
-from kubeshare.kube.controller.controller import Controller, RequeueAfter, own_key
+from kubeshare.kube.controller.controller import (
+    Controller,
+    RequeueAfter,
+    earliest,
+    own_key,
+)
 from kubeshare.kube.controller.pending import PendingSince
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Condition, Key
 
 SETTLED_SECONDS: Final = 60.0
 """Seconds that a node must offer no GPUs: its device plugin may only be restarting."""
+
+CLAIMS_SECONDS: Final = 10.0
+"""Seconds between checks whether pods with claims have ended, which triggers nothing."""
 
 _GPUNODES: Final = GPUNODES.into(GPUNode)
 
@@ -82,8 +90,12 @@ class OwnedNodes:
         found = await self._record(node, found, ownership)
         if ownership.accepts:
             await self._static.keep(found)
+        elif ownership.converts:
+            await self._static.convert(key.name)
         elif not facts.requested:
-            await self._static.release(key.name)
+            by_claims = bool(facts.by_claims and not facts.offered)
+            returns = ownership.returns and by_claims
+            again = earliest(again, await self._static.release(key.name, by_claims=returns))
         return again
 
     async def _decide(
@@ -92,34 +104,47 @@ class OwnedNodes:
         """Decide; GPUs are taken only after a while, and once live reads confirm the decision."""
         key = node.metadata.key
         ownership = decide(facts)
-        if not ownership.accepts or accepts_holders(found):
+        if ownership.converts:
+            self._unoffered.forget(key)
+            # The end of a pod with claims triggers nothing.
+            again = RequeueAfter(CLAIMS_SECONDS) if facts.claims else None
+            if facts.owned:
+                return ownership, again
+        elif not ownership.accepts or accepts_holders(found):
             self._unoffered.forget(key)
             return ownership, None
-        if not node.ready:
-            self._unoffered.restart(key, node.metadata.uid)
-        if left := self._unoffered.remaining(key, SETTLED_SECONDS, node.metadata.uid):
+        elif left := self._left(node):
             return taking_over(facts, SETTLED_SECONDS), RequeueAfter(left)
         live = await self._client.get(NODES, key.name)
         pods = await self._client.list(PODS, fields=f"spec.nodeName={key.name}")
         ownership = decide(self._facts(live, found, pods.items))
-        # The end of a pod with claims triggers nothing.
-        return ownership, None if ownership.accepts else RequeueAfter(SETTLED_SECONDS)
+        return ownership, None if ownership.accepts else RequeueAfter(CLAIMS_SECONDS)
+
+    def _left(self, node: Node) -> float:
+        """Seconds until a node has offered no GPUs for long enough."""
+        key, uid = node.metadata.key, node.metadata.uid
+        if not node.ready:
+            self._unoffered.restart(key, uid)
+        return self._unoffered.remaining(key, SETTLED_SECONDS, uid)
 
     def _facts(self, node: Node, found: GPUNode, pods: Iterable[Pod]) -> Facts:
         name = node.metadata.name
         static = self._static.of(name)
         running = [pod for pod in pods if not pod.terminal]
-        others = [pod for pod in running if not pod.placeholder_of]
+        others = [pod for pod in running if not pod.is_managed]
+        by_claim = [pod for pod in running if pod.spec.resource_claims]
         return Facts(
             node=name,
             requested=is_requested(node, self._configuration.now().owned),
+            cordoned=node.is_closed,
             owned=is_owned(found),
             supported=found.spec.supports_owned,
             offered=node.whole_gpus,
             by_claims=found.spec.dra_count,
             users=tuple(str(pod.metadata.key) for pod in others if pod.whole_gpus),
             used=tuple(gpu.uuid for gpu in found.spec.devices if gpu.in_use),
-            claimants=tuple(str(pod.metadata.key) for pod in running if pod.spec.resource_claims),
+            claimants=tuple(str(pod.metadata.key) for pod in by_claim if not pod.placeholder_of),
+            claims=tuple(str(pod.metadata.key) for pod in by_claim if pod.placeholder_of),
             unresolved=tuple(self._static.unresolved(name)),
             static=tuple(vgpu.metadata.name for vgpu in static),
             held=tuple(vgpu.metadata.name for vgpu in static if vgpu.status.holders),

@@ -3,16 +3,21 @@
 A vGPU that exists when its node is taken over becomes static in place: it keeps its name, its
 holders and their pods. Only then its placeholder is deleted. Each other GPU gets a vGPU whose name
 follows from the GPU's UUID, so the API server itself refuses a second one.
+
+When the node is given back, a vGPU in use stays static until it has a placeholder with its own GPU.
 """
 
-from kubeshare.api.owned_nodes import accepts_holders, static_name
+from kubeshare.api.owned_nodes import accepts_holders, is_owned, static_name
 from kubeshare.api.state.cluster_state import ClusterState
-from kubeshare.api.state.ledger_builder import DELETING
-from kubeshare.api.types.constants import POOL_STATIC
+from kubeshare.api.state.ledger_builder import DELETING, keeps_gpu
+from kubeshare.api.types.constants import CONDITION_OWNED, POOL_STATIC
+from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, GPUDevice, GPUNode
 from kubeshare.core.ledger.device import Device
 from kubeshare.device_manager.context import Context
 from kubeshare.device_manager.vgpu.deletion import mark_deleting
+from kubeshare.kube.conditions import find_condition
+from kubeshare.kube.controller.controller import RequeueAfter, earliest
 
 
 class StaticVGPUs:
@@ -25,8 +30,10 @@ class StaticVGPUs:
     def __init__(self, context: Context) -> None:
         self._cluster_state: ClusterState = context.cluster_state
         self._pool = context.pool
+        self._nodes = context.informers.nodes.store
         self._gpunodes = context.informers.gpunodes.store
         self._placeholders = context.placeholders
+        self._claims = context.claims
         self._events = context.events
 
     def of(self, node: str) -> list[VGPU]:
@@ -50,30 +57,70 @@ class StaticVGPUs:
         node = found.metadata.name
         listed = {gpu.uuid: gpu for gpu in found.spec.devices if gpu.memory_bytes}
         for vgpu in self._pool.on_node(node):
-            if vgpu.spec.uuid and not vgpu.spec.is_static and vgpu.status.phase != DELETING:
-                await self._pool.make_static(vgpu)
-            elif vgpu.spec.is_static and vgpu.spec.uuid not in listed:
+            if vgpu.spec.is_static and vgpu.spec.uuid not in listed:
                 await self._delete(vgpu)  # unless it has holders
+        await self.convert(node)
         missing = [gpu for uuid, gpu in listed.items() if not self._pool.with_uuid(uuid)]
         if missing:
             await self._create(node, missing)
 
-    async def release(self, node: str) -> None:
-        """Delete the static vGPUs of a node that have no holders."""
+    async def convert(self, node: str) -> None:
+        """Make the vGPUs of a node static that have a GPU.
+
+        Raises:
+            ConflictError: a vGPU has changed in between.
+        """
+        for vgpu in self._pool.on_node(node):
+            if vgpu.spec.uuid and not vgpu.spec.is_static and vgpu.status.phase != DELETING:
+                await self._pool.make_static(vgpu)
+
+    async def release(self, node: str, *, by_claims: bool) -> RequeueAfter | None:
+        """Give the static vGPUs of a node back: those without holders, or with a placeholder.
+
+        Args:
+            node: its name.
+            by_claims: whether the others get placeholders with claims for their GPUs. Where a
+                device plugin offers the GPUs, :mod:`..placeholder.gpu_selector` creates them.
+
+        Raises:
+            ConflictError: a vGPU has changed in between.
+        """
+        again: RequeueAfter | None = None
         for vgpu in self.of(node):
+            pod = self._placeholders.of(vgpu.metadata.name)
             if not vgpu.status.holders:
                 await self._delete(vgpu)
+            elif pod is not None and vgpu.spec.placeholder_uid and keeps_gpu(pod, vgpu):
+                selected = vgpu.spec.uuid if pod.spec.resource_claims else ""
+                await self._pool.make_shared(vgpu, selected)
+            elif by_claims:
+                again = earliest(again, await self._placeholders.ensure(vgpu, by_claim=True))
+        return again
 
     async def delete_placeholder(self, vgpu: VGPU) -> None:
-        """Delete the placeholder of a vGPU that has become static.
+        """Delete the placeholder of a vGPU that has become static, and then its claim.
 
-        It stays while something else hands out the GPUs of the node.
+        It stays while something else hands out the GPUs of the node. One with a claim goes while
+        its DRA driver runs, since only that can release the claim; the node is cordoned then.
         """
         pod = self._placeholders.of(vgpu.metadata.name)
-        if pod is None or pod.metadata.deletion_timestamp is not None:
+        found = self._gpunodes.get(vgpu.spec.node_name)
+        accepts, converts = accepts_holders(found), self._converts(found)
+        if pod is None and (accepts or converts):
+            await self._claims.delete(vgpu)
+        elif pod is None or pod.metadata.deletion_timestamp is not None:
             return
-        if accepts_holders(self._gpunodes.get(vgpu.spec.node_name)):
+        elif accepts or (converts and pod.spec.resource_claims):
             await self._placeholders.remove(pod)
+
+    def _converts(self, found: GPUNode | None) -> bool:
+        """Whether the vGPUs of a node become static while a DRA driver offers its GPUs."""
+        if found is None or not (is_owned(found) and found.spec.dra_count):
+            return False
+        node = self._nodes.get(found.metadata.name)
+        owned = find_condition(found.status.conditions, CONDITION_OWNED)
+        taking = owned is not None and owned.reason == Reason.TAKING_OVER
+        return taking and node is not None and node.is_closed
 
     async def _create(self, node: str, missing: list[GPUDevice]) -> None:
         """Create the vGPUs of GPUs that have none, once a live read confirms that.

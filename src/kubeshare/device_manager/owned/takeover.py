@@ -4,6 +4,11 @@ A node that is asked for becomes owned once nothing else hands out its GPUs: no 
 DRA driver offers them, no pod uses a whole one or may have one by a claim, and no placeholder may
 have one that is not known yet. A node that is owned stays so while it has static vGPUs. They accept
 holders while nothing else offers the GPUs, and no pod uses a whole one.
+
+The exception is a cordoned node, where no other pod gets a GPU. If a DRA driver offers its GPUs,
+the vGPUs in use become static while the driver runs, since only that can release the claims of
+their placeholders. And when the node is given back, and its device plugin or DRA driver runs again,
+the vGPUs in use get placeholders.
 """
 
 from collections.abc import Iterable
@@ -31,13 +36,15 @@ class Facts(Struct, frozen=True, kw_only=True):
     Attributes:
         node: its name.
         requested: whether the administrator wants it to be owned.
+        cordoned: whether it is cordoned.
         owned: whether it is, by the record.
         supported: whether its agent can share GPUs without placeholders.
         offered: whole GPUs that its device plugin offers.
         by_claims: whole GPUs that a DRA driver offers.
         users: the pods, placeholders aside, that use whole GPUs of it.
         used: the GPUs that such pods have, as the kubelet reports.
-        claimants: pods, placeholders too, with devices of a DRA driver, which may be GPUs.
+        claimants: pods, placeholders aside, with devices of a DRA driver, which may be GPUs.
+        claims: the placeholders that have their GPU by a claim.
         unresolved: vGPUs whose placeholder may have a GPU that is not known yet.
         static: its static vGPUs.
         held: those of them with holders.
@@ -45,6 +52,7 @@ class Facts(Struct, frozen=True, kw_only=True):
 
     node: str
     requested: bool = False
+    cordoned: bool = False
     owned: bool = False
     supported: bool = True
     offered: int = 0
@@ -52,6 +60,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     users: tuple[str, ...] = ()
     used: tuple[str, ...] = ()
     claimants: tuple[str, ...] = ()
+    claims: tuple[str, ...] = ()
     unresolved: tuple[str, ...] = ()
     static: tuple[str, ...] = ()
     held: tuple[str, ...] = ()
@@ -63,12 +72,16 @@ class Ownership(Struct, frozen=True, kw_only=True):
     Attributes:
         mode: ``shared`` or ``owned``.
         accepts: whether the static vGPUs of the node accept holders.
+        converts: whether vGPUs with placeholders become static all the same.
+        returns: whether static vGPUs in use get placeholders.
         reason: the reason of the condition.
         message: its message.
     """
 
     mode: str
     accepts: bool = False
+    converts: bool = False
+    returns: bool = False
     reason: Reason
     message: str
 
@@ -76,17 +89,43 @@ class Ownership(Struct, frozen=True, kw_only=True):
 def decide(facts: Facts) -> Ownership:
     """Decide who owns the GPUs of a node."""
     owned = facts.owned or bool(facts.static)
-    conflict = _conflict(facts) if owned else _claimed(facts) or _conflict(facts)
     if not facts.requested:
-        if not facts.static:
-            return _refused(MODE_SHARED, (Reason.NOT_REQUESTED, _shared(facts)))
-        return _refused(MODE_OWNED, conflict or _releasing(facts))
+        return _given_up(facts)
+    if _converts(facts, owned=owned):
+        return Ownership(
+            mode=MODE_OWNED,
+            converts=True,
+            reason=Reason.TAKING_OVER,
+            message=_converting(facts),
+        )
+    conflict = _conflict(facts) if owned else _claimed(facts) or _conflict(facts)
     if conflict is None and not owned:
         conflict = _unresolved(facts)
     if conflict is not None:
         return _refused(MODE_OWNED if owned else MODE_SHARED, conflict)
     message = f"KubeShare owns the GPUs of node {facts.node}: each has a static vGPU"
     return Ownership(mode=MODE_OWNED, accepts=True, reason=Reason.OWNED, message=message)
+
+
+def _given_up(facts: Facts) -> Ownership:
+    """The decision about a node that is not asked for."""
+    if not facts.static:
+        return _refused(MODE_SHARED, (Reason.NOT_REQUESTED, _shared(facts)))
+    if facts.cordoned and (facts.offered or facts.by_claims) and facts.supported:
+        reason, message = Reason.RELEASING, _returning(facts)
+        return Ownership(mode=MODE_OWNED, returns=True, reason=reason, message=message)
+    if facts.offered or facts.by_claims:
+        return _refused(MODE_OWNED, (Reason.GPUS_OFFERED, _returning(facts)))
+    return _refused(MODE_OWNED, _conflict(facts) or _releasing(facts))
+
+
+def _converts(facts: Facts, *, owned: bool) -> bool:
+    """Whether the vGPUs become static while a DRA driver runs, which releases their claims."""
+    if not (facts.supported and facts.cordoned and facts.by_claims) or facts.offered:
+        return False
+    if facts.users or facts.used or facts.claimants:
+        return False
+    return owned or bool(facts.claims and not facts.unresolved)
 
 
 def taking_over(facts: Facts, seconds: float) -> Ownership:
@@ -140,20 +179,60 @@ def _unresolved(facts: Facts) -> tuple[Reason, str] | None:
 
 def _claimed(facts: Facts) -> tuple[Reason, str] | None:
     """Why a pod may have a GPU by a claim, which only its driver can release."""
-    if not facts.claimants:
+    if facts.claimants:
+        return Reason.GPUS_IN_USE, (
+            f"pods of node {facts.node} use devices by ResourceClaims, which may be its GPUs: "
+            f"{_names(facts.claimants)}. Delete them, or wait until they have ended, before you "
+            "stop a DRA driver"
+        )
+    if not facts.claims:
         return None
+    if facts.by_claims:
+        return Reason.GPUS_OFFERED, (
+            f"node {facts.node} offers its GPUs by a DRA driver ({facts.by_claims}): run `kubectl "
+            f"cordon {facts.node}`; then the pods that share its GPUs keep them without claims. "
+            "Let the driver run until the claims are released"
+        )
     return Reason.GPUS_IN_USE, (
-        f"pods of node {facts.node} use devices by ResourceClaims, which may be its GPUs: "
-        f"{_names(facts.claimants)}. Delete them, or wait until they have ended, before you stop a "
-        "DRA driver; a placeholder ends with the pods that share its GPU"
+        f"placeholders of node {facts.node} have GPUs by claims, which only their DRA driver "
+        f"can release: {_names(facts.claims)}. Start it again, and cordon the node"
+    )
+
+
+def _converting(facts: Facts) -> str:
+    if facts.claims:
+        return (
+            f"node {facts.node} is taken over under the pods that share its GPUs: the claims of "
+            f"these placeholders are released: {_names(facts.claims)}. Let the DRA driver run, and "
+            "keep the node cordoned"
+        )
+    return (
+        f"no claim has a GPU of node {facts.node} any more: run `kubectl label node {facts.node} "
+        f"{LABEL_DRA_PLUGIN}=false --overwrite` to stop its DRA driver, and uncordon the node when "
+        "it is owned"
     )
 
 
 def _releasing(facts: Facts) -> tuple[Reason, str]:
     return Reason.RELEASING, (
         f"node {facts.node} is no longer asked for. Its GPUs are given back when the pods on these "
-        f"vGPUs have ended: {_names(facts.held or facts.static)}. Start no device plugin or DRA "
-        "driver on it before"
+        f"vGPUs have ended: {_names(facts.held or facts.static)}. To give them back now, run "
+        f"`kubectl cordon {facts.node}` and start its device plugin or DRA driver: the GPUs in use "
+        "then get placeholders. Start neither while the node is not cordoned"
+    )
+
+
+def _returning(facts: Facts) -> str:
+    waiting = _names(facts.held or facts.static)
+    if not facts.cordoned:
+        return (
+            f"node {facts.node} is no longer asked for, and offers GPUs that these vGPUs have: "
+            f"{waiting}. Run `kubectl cordon {facts.node}`, so that they get placeholders, and "
+            "uncordon it when its mode is shared"
+        )
+    return (
+        f"node {facts.node} is given back: these vGPUs get placeholders: {waiting}. Keep the node "
+        "cordoned until its mode is shared"
     )
 
 

@@ -21,6 +21,7 @@ from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.constants import (
     ANNOTATION_SAFE_TO_EVICT,
+    CONDITION_SHAREABLE,
     LABEL_IN_USE,
     LABEL_ROLE,
     LABEL_VGPU,
@@ -32,12 +33,14 @@ from kubeshare.api.types.constants import (
     placeholder_name,
 )
 from kubeshare.api.types.core_v1 import PODS, Pod
+from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.metrics import Metrics
-from kubeshare.device_manager.placeholder import claims
+from kubeshare.device_manager.placeholder.claims import Claims, use
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import AlreadyExistsError, NotFoundError
+from kubeshare.kube.conditions import find_condition
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.controller.pending import NotBefore
 from kubeshare.kube.meta import Key
@@ -61,21 +64,25 @@ class Placeholders:
         image: the image of the pods; it needs ``sh`` and ``sleep``.
         events: records failed placeholders.
         metrics: counts created placeholders.
+        claims: the claims of those whose GPU is selected.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its services
         self,
         client: Client,
         cluster_state: ClusterState,
         image: str,
         events: Events,
         metrics: Metrics,
+        *,
+        claims: Claims,
     ) -> None:
         self._client = client
         self._cluster_state = cluster_state
         self._image = image
         self._events = events
         self._metrics = metrics
+        self._claims = claims
         self._failures: Counter[str] = Counter()  # by the uid of the vGPU
         self._retries: NotBefore[str] = NotBefore()  # by the uid of the vGPU
         self._namespace = ""  # its uid, once it is known
@@ -91,9 +98,21 @@ class Placeholders:
             return None
         if vgpu.spec.uuid:
             return None  # PlaceholderRecovery checks that a new one gets the same GPU
-        if pod is not None:
-            return await self._replace(vgpu, pod)
-        return await self.create(vgpu)
+        if pod is None and is_misplaced(vgpu):
+            return None  # GpuSelector creates it when it gets a GPU of the right model
+        return await self.ensure(vgpu)
+
+    async def ensure(self, vgpu: VGPU, *, by_claim: bool | None = None) -> RequeueAfter | None:
+        """Create the placeholder of a vGPU unless it has one that has not failed.
+
+        Args:
+            vgpu: the vGPU.
+            by_claim: whether it gets its GPU by a claim; by default if its GPU was selected.
+        """
+        pod = self.of(vgpu.metadata.name)
+        if pod is None:
+            return await self.create(vgpu, by_claim=by_claim)
+        return await self._replace(vgpu, pod) if pod.terminal else None
 
     async def remove(self, pod: Pod) -> bool:
         """Delete a placeholder; returns whether it has gone already.
@@ -111,6 +130,14 @@ class Placeholders:
             return True
         return False
 
+    async def remove_without_claim(self, vgpu: VGPU) -> None:
+        """Delete a placeholder whose claim is lost: it keeps its GPU from no other pod."""
+        pod = self.of(vgpu.metadata.name)
+        if pod is None or pod.metadata.deletion_timestamp is not None or pod.terminal:
+            return
+        if pod.spec.resource_claims and await self._claims.is_lost(vgpu):
+            await self.remove(pod)
+
     def given_up(self, vgpu: VGPU) -> bool:
         """Whether so many placeholders have failed that no other is created."""
         return self._failures[vgpu.metadata.uid] >= MAX_FAILURES
@@ -120,18 +147,16 @@ class Placeholders:
         self._failures.pop(vgpu.metadata.uid, None)
         self._retries.forget(vgpu.metadata.uid)
 
-    async def create(self, vgpu: VGPU) -> RequeueAfter | None:
+    async def create(self, vgpu: VGPU, *, by_claim: bool | None = None) -> RequeueAfter | None:
         """Create a placeholder; returns when to retry where it is too soon after a failed one."""
         if left := self._retries.remaining(vgpu.metadata.uid):
             return RequeueAfter(left)
+        claimed = bool(vgpu.spec.selected_uuid) if by_claim is None else by_claim
+        pod = manifest(vgpu, self._image, await self._namespace_uid(), by_claim=claimed)
         try:
-            if vgpu.spec.selected_uuid:
-                await claims.create(self._client, vgpu)
-            created = await self._client.create(
-                PODS,
-                manifest(vgpu, self._image, await self._namespace_uid()),
-                field_manager=MANAGER_DEVICES,
-            )
+            if claimed:
+                await self._claims.create(vgpu)
+            created = await self._client.create(PODS, pod, field_manager=MANAGER_DEVICES)
         except AlreadyExistsError:
             return None
         self._cluster_state.assume_pod(created)
@@ -161,6 +186,12 @@ class Placeholders:
         return RequeueAfter(backoff)
 
 
+def is_misplaced(vgpu: VGPU) -> bool:
+    """Whether the placeholder of a vGPU got a GPU of another model, and a right one is sought."""
+    shareable = find_condition(vgpu.status.conditions, CONDITION_SHAREABLE)
+    return not vgpu.spec.uuid and shareable is not None and shareable.reason == Reason.OTHER_MODEL
+
+
 def in_use_metadata(*, in_use: bool) -> dict[str, dict[str, str]]:
     """The label that a PodDisruptionBudget selects, and the annotation for autoscalers.
 
@@ -172,13 +203,14 @@ def in_use_metadata(*, in_use: bool) -> dict[str, dict[str, str]]:
     }
 
 
-def manifest(vgpu: VGPU, image: str, namespace: str) -> dict[str, Any]:
+def manifest(vgpu: VGPU, image: str, namespace: str, *, by_claim: bool = False) -> dict[str, Any]:
     """The placeholder pod of a vGPU.
 
     Args:
         vgpu: the vGPU.
         image: an image with ``sh`` and ``sleep``.
         namespace: the uid of the placeholders' namespace.
+        by_claim: whether it has a claim for the GPU of the vGPU.
     """
     name = vgpu.metadata.name
     # A vGPU that is created on demand is about to get a holder.
@@ -192,12 +224,17 @@ def manifest(vgpu: VGPU, image: str, namespace: str) -> dict[str, Any]:
     pod["metadata"]["annotations"] = metadata["annotations"]
     owner = {"apiVersion": "v1", "kind": "Namespace", "name": NAMESPACE, "uid": namespace}
     pod["metadata"]["ownerReferences"] = [{**owner, "controller": True}]
-    if vgpu.spec.selected_uuid:
-        claims.use(pod, vgpu)
+    if by_claim:
+        use(pod, vgpu)
     pod["spec"]["affinity"] = require_node({}, vgpu.spec.node_name)
+    tolerate_all(pod)
+    return pod
+
+
+def tolerate_all(pod: dict[str, Any]) -> None:
+    """Let a pod be bound to a node with any taint, also to one that is cordoned."""
     # Nodes with GPUs are often tainted for pods that do not ask for one.
     pod["spec"]["tolerations"] = [{"operator": "Exists", "effect": "NoSchedule"}]
-    return pod
 
 
 def idle_pod(name: str, labels: Mapping[str, str], priority: str, image: str) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """Returns idle vGPUs to native pods that wait for a whole GPU.
 
-A pod waits for a whole GPU when kube-scheduler has marked it unschedulable. It claims GPUs of
+A pod waits for a whole GPU, which it asks for by ``nvidia.com/gpu`` or by ResourceClaims, when
+kube-scheduler has marked it unschedulable. It claims GPUs of
 a node on which it could run (:func:`kubeshare.core.pool.claimed_gpus`). That node's pool
 deletes idle vGPUs until that many GPUs are free, but keeps its minimum, and warms up none while
 the pod waits. kube-scheduler alone decides which pod gets a free GPU in the end.
@@ -9,6 +10,8 @@ the pod waits. kube-scheduler alone decides which pod gets a free GPU in the end
 from collections.abc import Callable
 from typing import Final
 
+from msgspec import Struct
+
 from kubeshare.api.predicates.eligibility import Eligibility
 from kubeshare.api.predicates.node_resources import NodeResources
 from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
@@ -16,6 +19,7 @@ from kubeshare.api.types.core_v1 import Pod
 from kubeshare.core.pool import PendingPod, claimed_gpus
 from kubeshare.device_manager.context import Context
 from kubeshare.device_manager.pool.event_handlers import node_differs
+from kubeshare.device_manager.pool.gpu_claims import gpus_by_claims
 from kubeshare.device_manager.pool.state import NodePools, settings_of
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import Controller
@@ -56,7 +60,8 @@ class Reclaimer:
         self._pools = pools
         self._configuration = context.configuration
         self._handlers: list[Callable[[str], None]] = []
-        self._specs: dict[str, Raw] = {}  # uid of a waiting pod -> how it selects nodes
+        self._waiters: dict[str, _Waiter] = {}  # by the uid of the pod
+        self._gpunodes = informers.gpunodes.store
         self._claims: dict[str, int] = {}
 
     def register(self, program: Program) -> None:
@@ -78,14 +83,13 @@ class Reclaimer:
     @property
     def needed(self) -> bool:
         """Whether a pod waits, or did so at the last computation."""
-        return bool(self._claims or self._specs or self._pods.keys_by_index(_WAITING, _WAITING))
+        return bool(self._claims or self._waiters or self._pods.keys_by_index(_WAITING, _WAITING))
 
     async def reconcile(self, _: Key) -> None:
         """Read the node selection of new waiting pods, and update the claims."""
-        pods = self._waiting()
-        known = {pod.metadata.uid for pod in pods}
-        self._specs = {uid: spec for uid, spec in self._specs.items() if uid in known}
-        for pod in pods:
+        known = {pod.metadata.uid for pod in self._pods.by_index(_WAITING, _WAITING)}
+        self._waiters = {uid: found for uid, found in self._waiters.items() if uid in known}
+        for pod in self._waiting():
             await self._read(pod)
         self._update_claims()
 
@@ -99,7 +103,13 @@ class Reclaimer:
         return self._claims.get(node)
 
     def _waiting(self) -> list[Pod]:
-        return sorted(self._pods.by_index(_WAITING, _WAITING), key=_age)[:MAX_PODS]
+        """The pods to consider, the oldest first; those whose claims are for no GPU are not."""
+        pods = [
+            pod
+            for pod in self._pods.by_index(_WAITING, _WAITING)
+            if (known := self._waiters.get(pod.metadata.uid)) is None or known.gpus
+        ]
+        return sorted(pods, key=_age)[:MAX_PODS]
 
     def _update_claims(self) -> None:
         before, self._claims = self._claims, self._compute_claims()
@@ -110,9 +120,9 @@ class Reclaimer:
 
     def _compute_claims(self) -> dict[str, int]:
         waiters = [
-            PendingPod(gpus=pod.whole_gpus, nodes=self._nodes_for(pod, spec))
+            PendingPod(gpus=known.gpus, nodes=self._nodes_for(pod, known))
             for pod in self._waiting()
-            if (spec := self._specs.get(pod.metadata.uid)) is not None
+            if (known := self._waiters.get(pod.metadata.uid)) is not None
         ]
         candidates = frozenset().union(*(waiter.nodes for waiter in waiters))
         nodes = [node for name in sorted(candidates) if (node := self._nodes.get(name)) is not None]
@@ -123,29 +133,56 @@ class Reclaimer:
             {node.metadata.name: settings_of(configured, node) for node in nodes},
         )
 
-    def _nodes_for(self, pod: Pod, spec: Raw) -> frozenset[str]:
-        eligible = self._eligibility.of(spec)
-        return self._node_resources.filter(eligible, pod, ignoring=WHOLE_GPU_RESOURCE).nodes
+    def _nodes_for(self, pod: Pod, waiter: "_Waiter") -> frozenset[str]:
+        eligible = self._eligibility.of(waiter.spec)
+        nodes = self._node_resources.filter(eligible, pod, ignoring=WHOLE_GPU_RESOURCE).nodes
+        return frozenset(filter(self._offers_claims, nodes)) if waiter.by_claims else nodes
+
+    def _offers_claims(self, name: str) -> bool:
+        """Whether a DRA driver offers the GPUs of a node."""
+        node, found = self._nodes.get(name), self._gpunodes.get(name)
+        return node is not None and found is not None and found.spec.dra_count > node.whole_gpus
 
     async def _read(self, pod: Pod) -> None:
-        """Read once how a pod selects nodes, which the watch does not keep."""
+        """Read once how a pod selects nodes, and what its claims are for.
+
+        The watch does not keep that.
+        """
         uid = pod.metadata.uid
-        if uid in self._specs:
+        if uid in self._waiters:
             return
         try:
             live = await self._client.get(PODS, pod.metadata.name, pod.metadata.namespace)
         except NotFoundError:
             return
-        self._specs[uid] = {key: live["spec"].get(key) for key in _NODE_SELECTION}
+        claimed = 0 if pod.whole_gpus else await gpus_by_claims(self._client, live)
+        if claimed is None:
+            return  # the status of the pod changes when its claims are made
+        self._waiters[uid] = _Waiter(
+            gpus=pod.whole_gpus or claimed,
+            by_claims=not pod.whole_gpus,
+            spec={key: live["spec"].get(key) for key in _NODE_SELECTION},
+        )
+
+
+class _Waiter(Struct, frozen=True, kw_only=True):
+    """What a waiting pod asks for: GPUs, whether by claims, and the fields that select nodes."""
+
+    gpus: int
+    by_claims: bool
+    spec: Raw
 
 
 def waits_for_whole_gpu(pod: Pod) -> bool:
-    """A native pod asks for whole GPUs, and kube-scheduler has marked it unschedulable."""
+    """A native pod may ask for whole GPUs, and kube-scheduler has marked it unschedulable.
+
+    Its claims may be for other devices.
+    """
     if pod.spec.node_name or pod.terminal or pod.metadata.deletion_timestamp or pod.is_managed:
         return False
     bound = pod.condition("PodScheduled")
     unschedulable = bound is not None and (bound.status, bound.reason) == ("False", "Unschedulable")
-    return unschedulable and pod.whole_gpus > 0
+    return unschedulable and (pod.whole_gpus > 0 or bool(pod.spec.resource_claims))
 
 
 def _age(pod: Pod) -> tuple[str, Key]:

@@ -2,6 +2,7 @@
 
 from kubeshare.api import holders
 from kubeshare.api.state.vgpu_store import VGPUStore
+from kubeshare.api.types.constants import CONDITION_SHAREABLE
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.device_manager.events import Events
 
@@ -21,4 +22,10 @@ async def activate(pool: VGPUStore, vgpu: VGPU, events: Events) -> None:
 def _to_active(vgpu: VGPU) -> list[holders.Operation] | None:
     if vgpu.status.phase != "Creating" or not vgpu.spec.uuid:
         return None
-    return holders.set_phase(vgpu, "Active" if vgpu.status.holders else "Idle")
+    phase = "Active" if vgpu.status.holders else "Idle"
+    kept = [each for each in vgpu.status.conditions if each.type != CONDITION_SHAREABLE]
+    if len(kept) == len(vgpu.status.conditions):
+        return holders.set_phase(vgpu, phase)
+    # A placeholder before the present one got a GPU of another model.
+    write = {"op": "add", "path": "/status/phase", "value": phase}
+    return [*holders.set_conditions(vgpu, kept), write]

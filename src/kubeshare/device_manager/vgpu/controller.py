@@ -7,6 +7,7 @@ from kubeshare.api.types import core_v1
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.device_manager.context import Context
 from kubeshare.device_manager.owned.static_vgpus import StaticVGPUs
+from kubeshare.device_manager.placeholder.claims import vgpu_of
 from kubeshare.device_manager.placeholder.disruption import DisruptionBudgets
 from kubeshare.device_manager.placeholder.recovery import PlaceholderRecovery
 from kubeshare.device_manager.sharepod.event_handlers import with_assumed
@@ -57,6 +58,7 @@ class VGPUController:
             cluster_state, informers.sharepods.store, nodes, self._evictions
         )
         self._informers = informers
+        self._claims = context.claims
 
     def register(self, program: Program) -> None:
         """Run this controller in a program, with the watches that trigger it."""
@@ -68,6 +70,7 @@ class VGPUController:
         controller.watch(informers.nodes, handlers.on_node, when=_availability_differs)
         controller.watch(informers.gpunodes, handlers.on_node)
         controller.watch(informers.configmaps, handlers.all_vgpus)
+        controller.watch(self._claims.reflector, vgpu_of)
         program.add_controller(controller)
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
@@ -101,6 +104,7 @@ class VGPUController:
     async def _reconcile_live(self, vgpu: VGPU) -> RequeueAfter | None:
         """Reconcile a vGPU that is neither being deleted nor on a deleted node."""
         kept = None
+        await self._placeholders.remove_without_claim(vgpu)
         if vgpu.spec.is_static:
             await self._static.delete_placeholder(vgpu)
         else:

@@ -84,11 +84,11 @@ class VGPUHealth:
 
     async def _problem(self, vgpu: VGPU) -> Problem | None:
         found = self._gpunodes.get(vgpu.spec.node_name)
-        if not vgpu.spec.uuid:
-            return self._gets_no_gpu(vgpu) if is_owned(found) else None
         failed = self._failure(vgpu)
         if failed is not None:
             return Reason.GPU_UNHEALTHY, failed
+        if not vgpu.spec.uuid:
+            return self._gets_no_gpu(vgpu) if is_owned(found) else None
         if vgpu.spec.is_static:
             return _offered(vgpu, found)
         if await self._has_placeholder(vgpu):
@@ -108,10 +108,11 @@ class VGPUHealth:
         )
 
     def _failure(self, vgpu: VGPU) -> str | None:
-        """The failure of the GPU that the node agent reports, if any."""
+        """The failure of the GPU that the node agent reports, if any; also of a selected one."""
         found = self._gpunodes.get(vgpu.spec.node_name)
+        uuid = vgpu.spec.uuid or vgpu.spec.selected_uuid
         for gpu in found.spec.devices if found else ():
-            if gpu.uuid == vgpu.spec.uuid:
+            if gpu.uuid == uuid:
                 why = gpu.message or "no reason given"
                 return None if gpu.healthy else f"GPU {gpu.uuid} has failed: {why}"
         if found is not None and vgpu.spec.is_static:

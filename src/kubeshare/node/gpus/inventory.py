@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from typing import Protocol
+from typing import Protocol, TypeAlias
 
 import msgspec
 import structlog
@@ -27,6 +27,11 @@ from kubeshare.node.node_object import owner_of, uid_of
 log = structlog.get_logger(__name__)
 
 _GPU_NODES = GPUNODES.into(GPUNode)
+
+
+GpusInUse: TypeAlias = Callable[[], Awaitable[Mapping[str, str]]]
+"""Asks for the GPUs that pods use as whole GPUs: UUID → the name of the filler pod that has it,
+``""`` for another pod. Raises ``PodResourcesError``."""
 
 
 class Gpus(Protocol):
@@ -53,7 +58,7 @@ class Inventory:
         gpus: reads the GPUs.
         promised: the UUIDs of GPUs that stay listed when they vanish.
         drivers: UUID → DRA driver, of the GPUs that such a driver serves.
-        in_use: asks for the UUIDs of the GPUs that pods use as whole GPUs.
+        in_use: asks for the GPUs that pods use as whole GPUs.
         interval: seconds between readings.
 
     Attributes:
@@ -71,7 +76,7 @@ class Inventory:
         promised: Callable[[], AbstractSet[str]],
         *,
         drivers: Callable[[], Mapping[str, str]] = dict,
-        in_use: Callable[[], Awaitable[AbstractSet[str]]] | None = None,
+        in_use: GpusInUse | None = None,
         interval: float = 10.0,
     ) -> None:
         self._client = client
@@ -80,7 +85,7 @@ class Inventory:
         self._promised = promised
         self._drivers = drivers
         self._in_use = in_use
-        self._last_in_use: AbstractSet[str] = frozenset()
+        self._last_in_use: Mapping[str, str] = {}
         self.interval = interval
         self._published: GPUNodeSpec | None = None
         self._is_loaded = False
@@ -134,7 +139,7 @@ class Inventory:
         self._republish.set()
 
     async def _with_users(self, now: GPUNodeSpec) -> GPUNodeSpec:
-        """The GPUs with their DRA drivers, and with the kubelet's word on which are in use."""
+        """The GPUs with their DRA drivers, and with those that pods use, by the kubelet."""
         if self._in_use is not None:
             try:
                 self._last_in_use = await self._in_use()
@@ -144,7 +149,8 @@ class Inventory:
         devices = tuple(
             msgspec.structs.replace(
                 device,
-                in_use=device.uuid in self._last_in_use,
+                in_use=self._last_in_use.get(device.uuid) == "",
+                filler=self._last_in_use.get(device.uuid, ""),
                 claim_driver=drivers.get(device.uuid, ""),
             )
             for device in now.devices

@@ -82,7 +82,7 @@ class PlaceholderGpus:
         """
         name = vgpu.metadata.name
         pod = self._view.placeholder(vgpu)
-        if pod is None or self._is_written(vgpu):
+        if pod is None or self._is_written(vgpu, pod.metadata.uid):
             return None
         if vgpu.spec.uuid and not pod.status.start_time:
             # The kubelet answers by name, and may still mean the lost placeholder of the same name.
@@ -116,7 +116,7 @@ class PlaceholderGpus:
             )
         if vgpu.spec.model not in ("", device.model):
             why = f"its placeholder was given a GPU of model {device.model}, not {vgpu.spec.model}"
-            raise await self._refuse(vgpu, why)
+            raise await self._refuse(vgpu, why, Reason.OTHER_MODEL)
         other = self._view.vgpu_of(uuid)
         if other is not None and other.metadata.name != name:
             if other.status.phase == DELETING:
@@ -127,8 +127,11 @@ class PlaceholderGpus:
         log.info("vGPU found", vgpu=name, uuid=uuid)
         return None
 
-    def _is_written(self, vgpu: VGPU) -> bool:
+    def _is_written(self, vgpu: VGPU, placeholder: str) -> bool:
         """Whether the placeholder is in the VGPU, or was just written and not yet watched."""
+        if vgpu.spec.is_static:
+            # It gets a placeholder while its node is given back.
+            return vgpu.spec.placeholder_uid == placeholder
         if vgpu.spec.uuid and self._view.is_reserved(vgpu):
             return True
         return self._written.get(vgpu.metadata.name) == vgpu.metadata.resource_version
@@ -156,11 +159,11 @@ class PlaceholderGpus:
         self._written = {key: one for key, one in self._written.items() if Key("", key) in there}
         self._written[vgpu.metadata.name] = vgpu.metadata.resource_version
 
-    async def _refuse(self, vgpu: VGPU, why: str) -> TerminalError:
+    async def _refuse(
+        self, vgpu: VGPU, why: str, reason: Reason = Reason.NOT_SHAREABLE
+    ) -> TerminalError:
         """Set the condition that the vGPU gets no GPU, for those who wait for it."""
-        condition = Condition(
-            type=CONDITION_SHAREABLE, status="False", reason=Reason.NOT_SHAREABLE, message=why
-        )
+        condition = Condition(type=CONDITION_SHAREABLE, status="False", reason=reason, message=why)
         conditions, changed = set_condition(vgpu.status.conditions, condition, utc_now())
         if changed:
             await self._client.json_patch(

@@ -12,7 +12,12 @@ from pathlib import Path
 import grpc
 import grpc.aio
 
-from kubeshare.api.types.constants import NAMESPACE, PLACEHOLDER_PREFIX, WHOLE_GPU_RESOURCE
+from kubeshare.api.types.constants import (
+    FILLER_PREFIX,
+    NAMESPACE,
+    PLACEHOLDER_PREFIX,
+    WHOLE_GPU_RESOURCE,
+)
 from kubeshare.node.gpus.dra_gpus import DraDevice
 from kubeshare.node.proto import podresources_pb2 as messages
 
@@ -46,15 +51,18 @@ async def allocated_gpus(
     return [*plugged, *(_known(device, uuid_of) for device in claimed)]
 
 
-async def gpus_in_use(socket: Path, uuid_of: Callable[[DraDevice], str]) -> set[str]:
-    """The ids of the whole GPUs of all pods but placeholders; ``uuid_of`` as above.
+async def gpus_in_use(socket: Path, uuid_of: Callable[[DraDevice], str]) -> dict[str, str]:
+    """The whole GPUs of all pods but placeholders; ``uuid_of`` as above.
+
+    Returns:
+        id of each -> the name of the filler pod that has it, ``""`` for another pod.
 
     Raises:
         PodResourcesError: the kubelet does not answer.
     """
     users = [pod for pod in await _list_pods(socket) if not _is_placeholder(pod)]
-    plugged = {device for pod in users for device in _plugged(pod)}
-    return plugged | {uuid_of(device) for pod in users for device in _claimed(pod)}
+    used = {device: _filler(pod) for pod in users for device in _plugged(pod)}
+    return used | {uuid_of(device): _filler(pod) for pod in users for device in _claimed(pod)}
 
 
 async def gpus_of_others(socket: Path, uuid_of: Callable[[DraDevice], str]) -> set[str]:
@@ -66,7 +74,7 @@ async def gpus_of_others(socket: Path, uuid_of: Callable[[DraDevice], str]) -> s
         PodResourcesError: the kubelet does not answer.
     """
     offered, in_use = await asyncio.gather(_offered_gpus(socket), gpus_in_use(socket, uuid_of))
-    return offered | in_use
+    return offered | in_use.keys()
 
 
 async def _offered_gpus(socket: Path) -> set[str]:
@@ -121,6 +129,12 @@ def _claimed(pod: messages.PodResources) -> list[DraDevice]:
 
 def _is_placeholder(pod: messages.PodResources) -> bool:
     return pod.namespace == NAMESPACE and pod.name.startswith(PLACEHOLDER_PREFIX)
+
+
+def _filler(pod: messages.PodResources) -> str:
+    """The name of a filler pod; ``""`` for another pod."""
+    fills = pod.namespace == NAMESPACE and pod.name.startswith(FILLER_PREFIX)
+    return str(pod.name) if fills else ""
 
 
 def list_cdi_devices(socket: Path) -> set[str]:

@@ -1,0 +1,69 @@
+"""A vGPU gets a GPU of the model that its SharePod asks for."""
+
+import pytest
+
+from expectations import expect_condition, expect_running
+from fakes.cluster import FakeCluster, scenario
+from fakes.cluster.cluster import gpu_uuid
+from kubeshare.api.types.v1 import GPUNODES
+from kubeshare.device_manager.placeholder.gpu_selector import SELECTION_SECONDS
+from kubeshare.kube.resources import Raw
+
+
+def set_models(cluster: FakeCluster, node: str, *models: str) -> None:
+    """The GPUs of a node are of these models."""
+
+    def change(found: Raw) -> None:
+        for device, model in zip(found["spec"]["devices"], models, strict=True):
+            device["model"] = model
+
+    cluster.server.change(GPUNODES, node, "", change)
+
+
+@pytest.mark.parametrize("models", [("A100", "V100"), ("A100", "A100", "V100", "A100")])
+def test_the_plugin_gives_another_model_first(models: tuple[str, ...]) -> None:
+    @scenario(n1=len(models))
+    async def run(cluster: FakeCluster) -> None:
+        set_models(cluster, "n1", *models)
+        cluster.start()
+        cluster.share("a", "0.5", model="V100")
+        await expect_running(cluster, "a")
+        (gpuid,) = cluster.vgpus()
+        assert cluster.vgpu(gpuid)["spec"]["uuid"] == gpu_uuid("n1", models.index("V100"))
+        assert cluster.vgpu(gpuid)["status"].get("conditions", []) == []
+        await cluster.until(lambda: len(cluster.placeholders()) == 1)
+
+    run()
+
+
+@scenario(n1=3)
+async def test_each_of_several_sharepods_gets_its_model(cluster: FakeCluster) -> None:
+    set_models(cluster, "n1", "A100", "V100", "V100")
+    cluster.start()
+    for name in "ab":
+        cluster.share(name, "1", memory="16Gi", model="V100")
+    await expect_running(cluster, "a", "b")
+    await cluster.run("c", "1", memory="16Gi", model="A100")
+    await cluster.until(lambda: len(cluster.placeholders()) == 3)
+
+
+@scenario(n1=2)
+async def test_no_gpu_is_kept_while_there_is_none_of_the_model(cluster: FakeCluster) -> None:
+    """A pod has taken the only GPU of the model before the placeholder."""
+    set_models(cluster, "n1", "A100", "V100")
+    cluster.actors.last_first = True
+    cluster.start("scheduler")
+    cluster.share("a", "0.5", model="V100")
+    await cluster.until(lambda: len(cluster.vgpus()) == 1)
+    cluster.native_pod("first")
+    await expect_running(cluster, "first")
+    cluster.actors.last_first = False
+    cluster.start("devices")
+    await expect_condition(cluster, "a", "Allocated", "OtherModel")
+    await cluster.until(lambda: cluster.placeholders() == [])
+    await cluster.quiet(1.5 * SELECTION_SECONDS)
+    cluster.native_pod("second")
+    await expect_running(cluster, "second")
+    assert cluster.placeholders() == []
+    cluster.end("first")
+    await expect_running(cluster, "a", seconds=200)
