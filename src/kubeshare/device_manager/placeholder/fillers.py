@@ -1,4 +1,4 @@
-"""Creates filler pods, which take free GPUs while a placeholder gets a certain one."""
+"""Creates filler pods, which keep free GPUs from a placeholder."""
 
 from typing import Any, Final
 

@@ -1,4 +1,4 @@
-"""Decides how a vGPU gets a certain GPU of a device plugin. Pure.
+"""Decides how a placeholder gets a certain GPU. Pure.
 
 A device plugin chooses the GPU of each pod, so a placeholder gets a certain one only while it is
 the only free one. Filler pods take all free GPUs of the node; the node agent reports which filler
