@@ -9,7 +9,7 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator
 from typing import Any, Generic, TypeGuard
 
-from kubeshare.core.constraints.checks import Group, groups, has_room
+from kubeshare.core.constraints.checks import Group, groups
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.index import node_ranking
@@ -18,6 +18,7 @@ from kubeshare.core.ledger.index.free_gpu_nodes import FreeGpuNodes, Position
 from kubeshare.core.ledger.index.group_trees import GroupTrees
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies.opening import suitable
+from kubeshare.core.units import MICROS
 
 
 class OneByOneIndex(ABC, Generic[Position]):
@@ -55,9 +56,7 @@ class OneByOneIndex(ABC, Generic[Position]):
         """The first device in one of these groups that fits a demand for one GPU."""
         if not _are_few(demand.nodes):
             return self._trees.first(demand, among)
-        fitting = self._on_few_nodes(demand, demand.nodes, among)
-        first = min(fitting, default=None, key=_position)
-        return None if first is None else first[-1]
+        return self._first_on_few(demand, demand.nodes, among)
 
     def free_gpu(self, demand: Demand) -> tuple[str, FreeGpu] | None:
         """The node and kind of the first free GPU that fits a demand."""
@@ -106,18 +105,37 @@ class OneByOneIndex(ABC, Generic[Position]):
             else:
                 self._trees.remove(self._devices[device_id])
 
-    def _on_few_nodes(
+    def _first_on_few(
         self, demand: Demand, nodes: frozenset[str], among: tuple[Group, ...]
-    ) -> Iterator[Entry]:
-        """The entries of all devices that fit on the few nodes that may be used."""
+    ) -> Device | None:
+        """The same by a search of all devices of the few nodes that may be used."""
+        best: Entry | None = None
+        known = compute = memory = -1
         for node in self._nodes.keys() & nodes:
             for device_id in self._on_node.get(node, ()):
                 device = self._devices[device_id]
+                totals, total = device.totals, device.memory_bytes
+                if total != known:
+                    known, compute, memory = (
+                        total,
+                        demand.compute_on(total),
+                        demand.memory.on(total),
+                    )
                 # The room alone rules out most devices.
-                if has_room(device, demand) and demand.model in ("", device.model):
-                    group = next((group for group in groups(device) if group in among), None)
-                    if group is not None and demand.anti_affinity not in device.anti_affinities:
-                        yield self._entry(group, device)
+                if (
+                    total - totals.memory_bytes < memory
+                    or MICROS - totals.request_micros < compute
+                    or demand.model not in ("", device.model)
+                    or demand.anti_affinity in totals.anti_affinities
+                ):
+                    continue
+                for group in groups(device):
+                    if group in among:
+                        entry = self._entry(group, device)
+                        if best is None or entry < best:
+                            best = entry
+                        break
+        return None if best is None else best[-1]
 
     def _register(self, device: Device) -> None:
         self._on_node[device.node].add(device.id)
@@ -132,7 +150,3 @@ class OneByOneIndex(ABC, Generic[Position]):
 def _are_few(nodes: frozenset[str] | None) -> TypeGuard[frozenset[str]]:
     """Whether checking all devices of these nodes is faster than a search of the trees."""
     return nodes is not None and len(nodes) <= node_ranking.FEW_NODES
-
-
-def _position(entry: Entry) -> tuple[int, str]:
-    return entry[:2]
