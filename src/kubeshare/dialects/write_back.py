@@ -88,25 +88,6 @@ def gpu_annotations(labels: Mapping[str, str], gpus: Sequence[PlacedGpu]) -> dic
     return written
 
 
-def gpushare_annotations(*, index: int, units: int, gpu_units: int, time_ns: int) -> dict[str, str]:
-    """The annotations of a pod that asks for ``aliyun.com/gpu-mem``, as gpushare binds it.
-
-    Args:
-        index: of the GPU on its node.
-        units: the units of memory that the pod may use.
-        gpu_units: the units that the GPU has.
-        time_ns: when the GPU was chosen, in nanoseconds since 1970.
-    """
-    written = {
-        "IDX": str(index),
-        "POD": str(units),
-        "DEV": str(gpu_units),
-        "ASSIGNED": "false",
-        "ASSUME_TIME": str(time_ns),
-    }
-    return {GPUSHARE + name: value for name, value in written.items()}
-
-
 def gpushare_placement(
     spec: Mapping[str, Any], gpus: Sequence[PlacedGpu], unit: int, now: datetime
 ) -> dict[str, str]:
@@ -124,15 +105,15 @@ def gpushare_placement(
     indexes = [gpu.index for gpu in gpus if gpu.index is not None]
     if not gpus or len(indexes) < len(gpus):
         return {}
-    written = gpushare_annotations(
-        index=indexes[0],
-        units=sum(gpu.memory_bytes // unit for gpu in gpus),
-        gpu_units=gpus[0].total_bytes // unit,
-        time_ns=(now - _EPOCH) // timedelta(microseconds=1) * 1000,
-    )
+    nanoseconds = (now - _EPOCH) // timedelta(microseconds=1) * 1000
+    written = {
+        GPUSHARE + "POD": str(sum(gpu.memory_bytes // unit for gpu in gpus)),
+        GPUSHARE + "DEV": str(gpus[0].total_bytes // unit),
+        GPUSHARE + "ASSUME_TIME": str(nanoseconds),
+        GPUSHARE_ASSIGNED: "false",
+    }
     if len(gpus) == 1:
-        return written
-    del written[GPUSHARE + "IDX"]
+        return written | {GPUSHARE + "IDX": str(indexes[0])}
     units = {str(index): gpu.memory_bytes // unit for index, gpu in zip(indexes, gpus, strict=True)}
     first = gpushare.first_requesting(spec)
     return written | {GPUSHARE_ALLOCATION: json.dumps({str(first): units}, sort_keys=True)}

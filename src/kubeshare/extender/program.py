@@ -1,7 +1,6 @@
 """Constructs the extender: its informers, its service and its server."""
 
 import ssl
-import time
 from collections.abc import Callable
 from datetime import datetime
 from typing import Final, NamedTuple
@@ -50,7 +49,6 @@ def extender_program(  # noqa: PLR0913 - its options
     port: int | None = None,
     serving: Serving | None = None,
     wall_clock: Callable[[], datetime] = utc_now,
-    clock: Callable[[], int] = time.time_ns,
     built: Callable[[], None] = lambda: None,
 ) -> Extender:
     """The extender, ready to run; every replica works.
@@ -60,8 +58,7 @@ def extender_program(  # noqa: PLR0913 - its options
         instance: the name of this replica, for events.
         port: serves probes and metrics; None for no server.
         serving: where kube-scheduler is served; None if the service is called directly.
-        wall_clock: gives the times in events.
-        clock: gives the time in annotations, in nanoseconds since 1970.
+        wall_clock: gives the times in events and annotations.
         built: called after the cluster's ledger has been built.
     """
     recorder = EventRecorder(client, "kubeshare.nthu/extender", instance, wall_clock=wall_clock)
@@ -72,7 +69,7 @@ def extender_program(  # noqa: PLR0913 - its options
     placement = Placement(cluster_state, nodes, configuration, informers.quotas.of)
     service = ExtenderService(
         placement,
-        Binder(client, cluster_state, placement, nodes, clock),
+        Binder(client, cluster_state, placement, nodes, wall_clock),
         Inspection(cluster_state.pool, nodes, configuration),
         recorder=recorder,
         metrics=Metrics(program.registry),

@@ -11,12 +11,13 @@ from urllib.parse import unquote
 
 from kubeshare import __version__
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.extender.binding import Binder, BindError
+from kubeshare.extender.binding import Binder
 from kubeshare.extender.http.access import TokenFile
 from kubeshare.extender.http.messages import JSON, Head, Response
 from kubeshare.extender.inspection import Inspection
 from kubeshare.extender.metrics import Metrics
 from kubeshare.extender.placement import Placement
+from kubeshare.extender.reservation import BindError
 from kubeshare.extender.wire import arguments, results
 from kubeshare.extender.wire.arguments import BindArguments
 from kubeshare.extender.wire.reading import MessageError

@@ -83,6 +83,9 @@ class Scheduler:
         try:
             demand = requester.demand()
             if demand is not None and not requester.decided:
+                if requester.is_for_extender:
+                    await requester.leave_to_extender()
+                    return None
                 return await self._schedule(requester, demand)
         except InvalidValueError as error:
             await self._context.binder.reject(requester, error.field, error.message)

@@ -183,6 +183,7 @@ def _gated_pods(
         unit=lambda: informers.configuration.now().gpushare.unit_bytes,
         gpu_index=partial(_gpu_index, informers.gpunodes.store),
         wall_clock=wall_clock,
+        by_extender=lambda: informers.configuration.now().gpushare.door == "extender",
     )
 
 

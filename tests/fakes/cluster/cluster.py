@@ -472,7 +472,6 @@ class FakeCluster:
                 client,
                 instance=name,
                 wall_clock=partial(self._now, name),
-                clock=lambda: int(self._now(name).timestamp()) * 10**9,
             )
             self.extenders[name] = extender.service
             program = extender.program

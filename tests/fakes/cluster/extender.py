@@ -11,7 +11,7 @@ from fakes.cluster.cluster import FakeCluster
 from fakes.cluster.disruptions import label_node, own
 from fakes.cluster.pods import bound, holders
 from fakes.cluster.state import the_pod
-from kubeshare.api.types.constants import LABEL_ROLE, ROLE_POD, VGPU_RESOURCE
+from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD, VGPU_RESOURCE
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
 from kubeshare.dialects.gpushare import GPU_MEMORY
@@ -38,12 +38,22 @@ async def start(cluster: FakeCluster, *replicas: str) -> None:
     await cluster.quiet(1.0)  # the extender's watches deliver it
 
 
+def offer(cluster: FakeCluster, node: str, units: int) -> None:
+    """Lets the device plugin of a node offer so much memory, and its kubelet CPUs."""
+    offered = {GPU_MEMORY: str(units), "cpu": "64"}
+    cluster.server.change(NODES, node, "", lambda obj: obj["status"]["allocatable"].update(offered))
+
+
 def vgpus(cluster: FakeCluster) -> list[Raw]:
     return cluster.server.all(VGPUS)
 
 
-def pod(cluster: FakeCluster, name: str, *units: object, **more: Any) -> Raw:
-    """Creates a pod whose containers ask for so much memory, as the admission policy leaves it."""
+def pod(cluster: FakeCluster, name: str, *units: object, gated: bool = False, **more: Any) -> Raw:
+    """Creates a pod whose containers ask for so much memory.
+
+    ``more`` is metadata. If it is gated it is as the admission policy leaves it, otherwise as
+    the scheduler leaves it to the extender.
+    """
     containers = [
         {
             "name": f"c{number}",
@@ -52,9 +62,13 @@ def pod(cluster: FakeCluster, name: str, *units: object, **more: Any) -> Raw:
         }
         for number, each in enumerate(units)
     ]
-    metadata = {"namespace": "default", "labels": {LABEL_ROLE: ROLE_POD}, **more}
-    made = manifests.pod(name, metadata=metadata, containers=containers, schedulerName=BY_EXTENDER)
-    return cluster.server.seed(PODS, made | {"status": {"phase": "Pending"}})
+    labels = {LABEL_ROLE: ROLE_POD} | more.pop("labels", {})
+    spec: Raw = {"containers": containers, "schedulerName": BY_EXTENDER}
+    if gated:
+        spec["schedulingGates"] = [{"name": GATE}]
+    made = manifests.pod(name) | {"metadata": {"name": name, "namespace": "default"}}
+    made["metadata"] |= {"labels": labels, **more}
+    return cluster.server.seed(PODS, made | {"spec": spec, "status": {"phase": "Pending"}})
 
 
 async def call(

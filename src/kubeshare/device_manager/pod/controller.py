@@ -76,7 +76,7 @@ class PodController:
         held = self._pool.held_by(pod.metadata.uid) if pod is not None else []
         if pod is not None and has_shares(pod) and not pod.gated:
             await update_annotations(self._client, pod)
-        if pod is None or pod.terminal or pod.gated or not (held or has_shares(pod)):
+        if pod is None or pod.terminal or not _is_decided(pod) or not (held or has_shares(pod)):
             self._unschedulable.forget(key)
             self._lost_allocations.forget(key)
             return None
@@ -126,6 +126,11 @@ class PodController:
         self._deleted[controller] = _DeletedPods(times, loop_time())
         if len(self._deleted) > MAX_CONTROLLERS:
             del self._deleted[next(iter(self._deleted))]
+
+
+def _is_decided(pod: Pod) -> bool:
+    """Whether the pod names its GPUs: Sched removes the gate then, an extender binds it then."""
+    return not pod.gated and bool(pod.spec.node_name or pod.gpuids)
 
 
 class _DeletedPods(Struct, frozen=True):

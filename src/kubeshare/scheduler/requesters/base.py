@@ -84,6 +84,21 @@ class Requester(Protocol):
         ...
 
     @property
+    def is_for_extender(self) -> bool:
+        """Whether kube-scheduler and the extender place it, not this program."""
+        ...
+
+    async def leave_to_extender(self) -> None:
+        """Remove what keeps kube-scheduler from placing it.
+
+        Raises:
+            ConflictError: it was changed.
+            NotFoundError: it is gone.
+            ApiError: any other refusal.
+        """
+        ...
+
+    @property
     def pod_spec(self) -> Mapping[str, Any]:
         """Its PodSpec, as in the manifest."""
         ...

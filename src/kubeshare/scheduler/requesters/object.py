@@ -97,6 +97,14 @@ class RequesterObject(ABC, Generic[KindT, ViewT]):
         return self.view.metadata.deletion_timestamp is not None
 
     @property
+    def is_for_extender(self) -> bool:
+        """Whether kube-scheduler and the extender place it, not this program."""
+        return False
+
+    async def leave_to_extender(self) -> None:
+        """Do nothing: it is placed here."""
+
+    @property
     def pod_spec(self) -> Mapping[str, Any]:
         """Its PodSpec, as in the manifest."""
         spec: Mapping[str, Any] = self.raw["spec"]

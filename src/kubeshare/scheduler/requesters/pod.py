@@ -75,6 +75,7 @@ class GatedPods(ObjectKind):
         unit: returns the bytes of a unit of ``aliyun.com/gpu-mem``.
         gpu_index: the index of the GPU of a vGPU on its node; None if it is unknown.
         wall_clock: gives the present, aware.
+        by_extender: whether the extender places the pods of gpushare.
 
     Attributes:
         lacking_resources: pods for which some node lacked resources when they were last scheduled.
@@ -94,6 +95,7 @@ class GatedPods(ObjectKind):
         unit: Callable[[], int],
         gpu_index: Callable[[VGPU], int | None],
         wall_clock: Callable[[], datetime],
+        by_extender: Callable[[], bool],
     ) -> None:
         super().__init__(client, known, status)
         self.cluster_state = cluster_state
@@ -103,6 +105,7 @@ class GatedPods(ObjectKind):
         self.unit = unit
         self.gpu_index = gpu_index
         self.wall_clock = wall_clock
+        self.by_extender = by_extender
         self.lacking_resources: set[RequesterKey] = set()
         self._bound = bound
         known.add_index(GANG, gang_index)
@@ -151,6 +154,20 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
     @property
     def decided(self) -> bool:
         return not self.view.gated
+
+    @property
+    def is_for_extender(self) -> bool:
+        # The members of a gang are placed together, which kube-scheduler does not do.
+        return (
+            self.kind.by_extender()
+            and gpushare.requests(self.pod_spec)
+            and self.standing().gang is None
+        )
+
+    async def leave_to_extender(self) -> None:
+        version = self.view.metadata.resource_version
+        same = {"op": "test", "path": "/metadata/resourceVersion", "value": version}
+        await self.patched([same, _remove_gate(self.view)])
 
     def names(self, vgpu: VGPU) -> bool:
         return not self.view.gated and pods.names(self.view, vgpu)
@@ -257,7 +274,6 @@ def _decision(
     annotations |= published
     # A GPUID may be no valid value of a label: the label has the name of the object.
     labels = {**(metadata.get("labels") or {}), LABEL_VGPU: vgpus[0].metadata.name}
-    gate = [each.name for each in pod.spec.scheduling_gates].index(GATE)
     return [
         {"op": "test", "path": "/metadata/resourceVersion", "value": metadata["resourceVersion"]},
         {"op": "add", "path": "/metadata/annotations", "value": annotations},
@@ -267,8 +283,14 @@ def _decision(
             "path": "/spec/affinity",
             "value": require_node(raw["spec"].get("affinity") or {}, node),
         },
-        {"op": "remove", "path": f"/spec/schedulingGates/{gate}"},
+        _remove_gate(pod),
     ]
+
+
+def _remove_gate(pod: Pod) -> dict[str, Any]:
+    """The operation that removes KubeShare's gate."""
+    gate = [each.name for each in pod.spec.scheduling_gates].index(GATE)
+    return {"op": "remove", "path": f"/spec/schedulingGates/{gate}"}
 
 
 def _gang_of_bound(pod: Pod) -> list[str]:

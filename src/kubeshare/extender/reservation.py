@@ -1,0 +1,95 @@
+"""Reserves shares of the GPUs of one node.
+
+A share is recorded as a holder without the uid of a pod, so nothing runs with it. The API server
+refuses a holder that a GPU has no room for; then others were faster, and it is decided again.
+"""
+
+import asyncio
+from typing import Final
+from weakref import WeakValueDictionary
+
+from kubeshare.api.state.vgpu_store import StaleDecisionError, VGPUStore, holder_of
+from kubeshare.api.types.v1 import VGPU
+from kubeshare.api.vgpu_readiness import blocker
+from kubeshare.core.decision import Decision
+from kubeshare.core.demand import Demand
+from kubeshare.extender.placement import Placement
+from kubeshare.kube.client.errors import ConflictError
+
+MAX_ATTEMPTS: Final = 10
+"""Decisions for one bind while others change the GPUs of the node."""
+
+
+class BindError(Exception):
+    """A pod cannot be bound; the text says why."""
+
+
+class Reservations:
+    """Reserves shares.
+
+    Args:
+        pool: the vGPUs.
+        placement: chooses the GPUs.
+    """
+
+    def __init__(self, pool: VGPUStore, placement: Placement) -> None:
+        self._pool = pool
+        self._placement = placement
+        self._deciding: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
+
+    async def reserve(self, demand: Demand, node: str) -> list[VGPU]:
+        """Reserve the shares of a demand on the node; returns their vGPUs, sorted by GPUID.
+
+        Decisions about one node are made one after the other, so the binds of one replica never
+        refuse each other's writes.
+
+        Raises:
+            BindError: no GPU of the node fits, or others have changed them again and again.
+        """
+        lock = self._deciding.setdefault(node, asyncio.Lock())
+        async with lock:
+            for _ in range(MAX_ATTEMPTS):
+                await self._pool.settle()
+                try:
+                    attempt = await self._take_back(demand.uid)
+                    return await self._reserve_once(demand, node, attempt + 1)
+                except ConflictError:  # a StaleDecisionError is one
+                    continue
+        raise BindError(f"others changed the GPUs of node {node} {MAX_ATTEMPTS} times")
+
+    async def _take_back(self, uid: str) -> int:
+        """Release what an earlier bind has reserved; returns the number of its last decision."""
+        attempt = 0
+        for vgpu in self._pool.held_by(uid):
+            holder = holder_of(vgpu, uid)
+            attempt = max(attempt, holder.attempt if holder else 0)
+            left = await self._pool.release(vgpu.metadata.name, uid)
+            if left is not None and holder_of(left, uid):
+                raise BindError(f"its share of {left.gpuid} on {left.spec.node_name} is in use")
+        return attempt
+
+    async def _reserve_once(self, demand: Demand, node: str, attempt: int) -> list[VGPU]:
+        decision = self._placement.decide(demand, node)
+        if decision.outcome != "bound" or decision.new:
+            reasons = "; ".join(f"{place}: {why}" for place, why in decision.reasons.items())
+            raise BindError(
+                f"The node {node} can't place the pod {demand.name} "
+                f"in ns {demand.namespace}: {reasons}"
+            )
+        for vgpu in self._chosen(decision):
+            blocked = blocker(vgpu, None)
+            if blocked is not None:
+                raise BindError(blocked.message)
+        await self._pool.reserve(demand, decision, attempt)
+        return sorted(self._chosen(decision), key=lambda vgpu: vgpu.gpuid)
+
+    def _chosen(self, decision: Decision) -> list[VGPU]:
+        """The vGPUs of a decision as they are now.
+
+        Raises:
+            StaleDecisionError: one of them has gone.
+        """
+        found = [vgpu for name in decision.devices if (vgpu := self._pool.get(name)) is not None]
+        if len(found) < len(decision.devices):
+            raise StaleDecisionError(f"one of the vGPUs {', '.join(decision.devices)} has gone")
+        return found
