@@ -65,6 +65,26 @@ def test_the_sharepod_of_the_readme(stage: Stage, space: Space) -> None:
     delete(space, "sharepod.yaml")
 
 
+def test_the_containers_of_a_pod_have_different_shares(stage: Stage, space: Space) -> None:
+    apply(space, "shares.yaml")
+
+    place = space.ready("pair")
+
+    vgpu = stage.vgpu(place.gpuid)
+    assert vgpu is not None
+    held = {
+        holder["share"]: (holder["requestMicros"], holder["limitMicros"], holder["memoryBytes"])
+        for holder in vgpu["status"]["holders"]
+    }
+    assert held == {
+        "learn": (500_000, 1_000_000, 4 << 30),
+        "serve": (300_000, 400_000, 2 << 30),
+    }
+    assert space.status("pair")["share"] == {"request": "0.8", "limit": "1.4", "memory": "6Gi"}
+    stage.works_for(place, "pair")
+    delete(space, "shares.yaml")
+
+
 def test_two_that_name_a_gpuid_share_it_to_their_ends(stage: Stage, space: Space) -> None:
     apply(space, "gpuid.yaml")
 
