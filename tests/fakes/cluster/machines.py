@@ -146,6 +146,12 @@ class Machine:
         self._given.clear()
         self.attach(None)
         self.stop()
+        # As the garbage collector does once their pods are gone.
+        for claim in self._server.all(RESOURCE_CLAIMS):
+            devices = claim.get("status", {}).get("allocation", {}).get("devices", {})
+            if any(result["pool"] == self.name for result in devices.get("results", ())):
+                metadata = claim["metadata"]
+                self._server.remove(RESOURCE_CLAIMS, metadata["name"], metadata["namespace"])
 
     def forget(self) -> None:
         """Replaces the kubelet by one without a record of pods; all containers have ended."""
