@@ -15,7 +15,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import msgspec
 
 from kubeshare.core.constraints.affinity_labels import is_label_in_use
-from kubeshare.core.constraints.filter import Filter, State
+from kubeshare.core.constraints.checks import labels_admit, takes_holders
+from kubeshare.core.constraints.filter import State
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.index.node_devices import NodeDevices
@@ -111,16 +112,24 @@ class _Search:
         self._demand = demand
         self._rules = rules
         self._devices = ledger.index(NodeDevices)
-        self._allowed = Filter(ledger, demand)
+        self._label_in_use = is_label_in_use(ledger, demand)
 
     def place_on(self, name: str) -> Placed | None:
         """The GPUs of each share on a node; None if not all shares fit."""
         node, devices = self._nodes[name], self._devices.on(name)
-        usable = [device for device in devices if not self._allowed.why_not(device)]
-        gpus = [Gpu.of(device) for device in usable]
-        if not self._allowed.only:
+        gpus = [Gpu.of(device) for device in devices if self._may_use(device)]
+        if not self._label_in_use:
             gpus += [Gpu.of(device, new=True) for device in _free(node, self._demand)]
         return place(self._demand, gpus, self._rules.prefer(node, devices))
+
+    def _may_use(self, device: Device) -> bool:
+        """Whether the demand may use a device, if it has room."""
+        demand = self._demand
+        return (
+            takes_holders(device)
+            and demand.model in ("", device.model)
+            and labels_admit(device, demand, label_in_use=self._label_in_use)
+        )
 
 
 def _lead(demand: Demand) -> Demand:
