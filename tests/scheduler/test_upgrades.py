@@ -2,6 +2,8 @@
 
 from typing import Any
 
+import pytest
+
 from expectations import (
     expect_condition,
     expect_holders,
@@ -9,7 +11,7 @@ from expectations import (
     expect_running,
     expect_scheduled,
 )
-from fakes.cluster import FakeCluster, scenario
+from fakes.cluster import FakeCluster, run_scenario, scenario
 from kubeshare.api.types.constants import DEVICE_MANAGER, NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.kube.resources import LEASES
@@ -65,14 +67,18 @@ async def test_a_device_manager_of_an_earlier_version_is_waited_for(cluster: Fak
     await expect_scheduled(cluster, "a")
 
 
-@scenario(n1=1)
-async def test_what_a_later_leader_wrote_does_not_count_after_a_rollback(
-    cluster: FakeCluster,
-) -> None:
-    hold_lease(cluster, "old-2", leader="new-1", supports="shares")
-    cluster.start("scheduler")
-    cluster.share("a", **ALONE)
-    await expect_pending(cluster, "a", "device manager (old-2)", reason="UpgradeInProgress")
+@pytest.mark.parametrize("leader", [{"leader": "new-1"}, {}])
+def test_what_a_later_leader_wrote_does_not_count_after_a_rollback(leader: dict[str, str]) -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        hold_lease(cluster, "old-2", supports="shares", **leader)
+        cluster.start("scheduler")
+        cluster.share("a", **ALONE)
+        await expect_pending(cluster, "a", "device manager (old-2)", reason="UpgradeInProgress")
+        # Released: nobody of an earlier version is at work.
+        hold_lease(cluster, "", leader="new-1", supports="shares")
+        await expect_scheduled(cluster, "a")
+
+    run_scenario(scenario, n1=1)
 
 
 @scenario(n1=1)

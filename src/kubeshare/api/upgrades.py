@@ -112,8 +112,9 @@ class Upgrades:
             return ""
         annotations, holder = lease.metadata.annotations, lease.spec.holder_identity
         supported = annotations.get(ANNOTATION_SUPPORTS, "").split(",")
+        leader = annotations.get(ANNOTATION_LEADER)
         # A Lease that was released still says which version held it last.
-        if SUPPORTS_SHARES in supported and holder in (None, "", annotations[ANNOTATION_LEADER]):
+        if SUPPORTS_SHARES in supported and holder in (None, "", leader):
             return ""
         return (
             f"the device manager ({holder or 'released'}) is of an earlier version, which knows "
