@@ -1,9 +1,9 @@
 """Pods of gpushare by a real kube-scheduler that is configured with the extender."""
 
-import asyncio
 import json
+import os
+import subprocess
 from collections.abc import Iterator
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -22,17 +22,18 @@ from e2e.test_owned import (  # noqa: F401 - fixtures
     until_owned,
     without_plugin,
 )
+from e2e.test_pages import ROOT, script
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.core.units import GI
-from kubeshare.install import manifests, rollout
-from kubeshare.kube.client.client import Client
+from kubeshare.install import manifests
 
 pytestmark = pytest.mark.lab
 
-CONFIGURATION = Path(__file__).parents[2] / "examples" / "gpushare" / "kube-scheduler.yaml"
+CONFIGURATION = ROOT / "examples" / "gpushare" / "kube-scheduler.yaml"
 GPU_MEM = "aliyun.com/gpu-mem"
 PREFIX = "ALIYUN_COM_GPU_MEM_"
 SCHEDULER = "kube-scheduler"
+SECONDS = 180
 INSPECT = f"/api/v1/namespaces/{NAMESPACE}/services/kubeshare-extender:extender/proxy"
 
 
@@ -52,21 +53,23 @@ def units(stage: Stage, without_plugin: None) -> Iterator[int]:  # noqa: F811
 def extender(stage: Stage, units: int) -> Iterator[None]:
     """Both replicas of the extender run, and kube-scheduler calls them."""
     del units
-    ours = manifests.load(manifests.Options(extender=True))
-    wanted = [each for each in ours if each["metadata"]["name"] == "kubeshare-extender"]
-    asyncio.run(_install(stage, wanted))
+    environment = os.environ | {
+        "KUBECONFIG": str(stage.lab.kubeconfig),
+        "PATH": ":".join(
+            [str(ROOT / ".venv" / "bin"), str(stage.lab.api.programs), os.environ["PATH"]]
+        ),
+    }
+    command = ["bash", "-c", script("extender")]
+    subprocess.run(command, cwd=ROOT, env=environment, check=True, timeout=SECONDS)
     stage.configure(gpushare={"door": "extender"})
     schedule_with(stage, CONFIGURATION.read_text())
     yield
     stage.lab.stop_component(f"{stage.lab.control_plane.name}/{SCHEDULER}")
     stage.lab.up()
     stage.configure()
-    stage.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=yaml.safe_dump_all(wanted))
-
-
-async def _install(stage: Stage, wanted: list[manifests.Manifest]) -> None:
-    async with Client.connect(stage.lab.kubeconfig) as client:
-        await rollout.install(client, wanted, deadline=120, say=stage.lab.progress.say)
+    ours = manifests.load(manifests.Options(extender=True))
+    installed = [each for each in ours if each["metadata"]["name"] == "kubeshare-extender"]
+    stage.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=yaml.safe_dump_all(installed))
 
 
 def schedule_with(stage: Stage, text: str) -> None:
