@@ -13,7 +13,9 @@ SLOWEST := --durations=30
 PARALLEL := -n auto --maxprocesses=8 --dist=loadgroup
 # Tests that measure time mostly wait: a few at once, and nothing else beside them.
 MEASURING := -n 3 --dist=loadgroup
-# What two phases at once print, line by line. sed ends with its input, whatever interrupts make.
+# These change what a node is and wait long for it: they have a lab of their own.
+NODE_TESTS := tests/lab tests/e2e/test_owned.py tests/e2e/test_dra_node.py tests/e2e/test_restarts.py
+# What phases at once print, line by line. sed ends with its input, whatever interrupts make.
 label = 2>&1 | sed -u 's/^/$(1) | /'
 # A cluster is used only where it is named on the command line, not because a shell exports one.
 CLUSTER := $(if $(filter command,$(origin KUBECONFIG)),$(KUBECONFIG))
@@ -25,7 +27,7 @@ debian = if test "$$(id -u)" = 0 && command -v apt-get > /dev/null; \
   else echo "install $(1) (Debian's names), and run this again" >&2; false; fi
 
 .PHONY: help gcc setup native sanitizers lint lint-style lint-types lint-layers lint-native format \
-  test-fast test test-parallel test-lab test-serial flaky fault-matrix prove mutants \
+  test-fast test test-parallel test-lab test-lab-nodes test-serial flaky fault-matrix prove mutants \
   bench bench-cluster bench-lab bench-gpu demo pythons release clean requirements
 
 help: ## list the targets
@@ -84,12 +86,12 @@ format: setup ## rewrite Python and C in the project's format
 test-fast: native ## the tests that need no root, no network and no lab (under a minute)
 	$(PYTEST) -q $(PARALLEL) -m "not lab and not apiserver and not slow and not serial" $(ARGS)
 
-# All phases run whatever the others found; the exit status says whether one failed. The lab mostly
-# waits, so the parallel phase runs beside it, with a low priority.
+# All phases run whatever the others found; the exit status says whether one failed. The labs mostly
+# wait, so the parallel phase runs beside them, with a low priority.
 test: lint sanitizers ## everything that can be tested here: lint, fast, slow, API server, lab (ARGS="tests/core -k gang": a part)
 ifeq ($(strip $(ARGS)),)
 	@failed=; \
-	$(MAKE) --no-print-directory -k -j2 test-parallel test-lab || failed="$$failed parallel or lab"; \
+	$(MAKE) --no-print-directory -k -j3 test-parallel test-lab test-lab-nodes || failed="$$failed parallel or lab"; \
 	$(MAKE) --no-print-directory test-serial || failed="$$failed serial"; \
 	if [ -n "$$failed" ]; then echo "make test: FAILED:$$failed (see $(REPORTS)/)"; exit 1; fi; \
 	echo "make test: passed"
@@ -101,7 +103,11 @@ test-parallel:
 	@set -o pipefail; nice -n 19 $(PYTEST) $(PARALLEL) $(SLOWEST) --junitxml=$(REPORTS)/parallel.xml -m "not (lab or serial)" $(call label,parallel)
 
 test-lab:
-	@set -o pipefail; $(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/lab.xml -m lab $(call label,lab)
+	@set -o pipefail; $(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/lab.xml -m lab $(addprefix --ignore=,$(NODE_TESTS)) $(call label,lab)
+
+# What the programs logged and asked for is read in each lab.
+test-lab-nodes:
+	@set -o pipefail; $(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/lab-nodes.xml -m lab $(NODE_TESTS) tests/e2e/test_what_the_programs_*.py $(call label,lab-nodes)
 
 test-serial:
 	$(PYTEST) $(MEASURING) $(SLOWEST) --junitxml=$(REPORTS)/serial.xml -m "serial and not lab"

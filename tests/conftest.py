@@ -9,7 +9,7 @@ from kubeshare import native
 from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.control_plane.api_server import ApiServer, local_api_server
 from kubeshare.lab.progress import Progress
-from labs import CLUSTER, lab_of_this_run
+from labs import CLUSTER, booted_lab
 from plain_kubectl import PlainApiServer
 
 # How long it takes to draw an example depends on what else the machine does.
@@ -60,12 +60,8 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
     """A booted lab of two nodes with two V100 each, shared by most tests; down at the end."""
-    booted = lab_of_this_run(CLUSTER)
-    try:
-        booted.up(Shape(nodes=2, gpus="V100x2"))
+    with booted_lab(CLUSTER, Shape(nodes=2, gpus="V100x2")) as booted:
         yield booted
-    finally:
-        booted.down()
 
 
 @pytest.fixture(scope="session")

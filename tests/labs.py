@@ -1,12 +1,15 @@
 """The labs of this test run: named by its process, so that two runs never meet."""
 
+import fcntl
 import os
 import re
-from contextlib import suppress
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import Final
 
-from kubeshare.lab.cluster import Lab, all_labs
+from kubeshare.lab.cluster import Lab, Shape, all_labs
 from kubeshare.lab.errors import LabError
 from kubeshare.lab.layout import Layout
 from kubeshare.lab.node import network
@@ -18,6 +21,7 @@ GONE: Final = "tg"
 
 _NAME: Final = re.compile(rf"(?:{CLUSTER}|{GONE})(?P<pid>\d+)-\d")
 _TRIES: Final = 9
+_LOCK: Final = Path(tempfile.gettempdir()) / "kubeshare-tests-boot.lock"
 
 
 def lab_of_this_run(purpose: str) -> Lab:
@@ -39,6 +43,26 @@ def lab_of_this_run(purpose: str) -> Lab:
         else:
             break
     return Lab(name)
+
+
+@contextmanager
+def booted_lab(purpose: str, shape: Shape) -> Iterator[Lab]:
+    """A lab of this run that is up; down at the end.
+
+    Runs boot theirs one after another: the addresses of a lab are in use from its boot on.
+    """
+    with _LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        lab = lab_of_this_run(purpose)
+        try:
+            lab.up(shape)
+        except BaseException:
+            lab.down()
+            raise
+    try:
+        yield lab
+    finally:
+        lab.down()
 
 
 def _take_down_orphans() -> None:
