@@ -11,14 +11,10 @@ from fakes.cluster.cluster import GIB, RESTART, FakeCluster, gpu_uuid
 from fakes.cluster.disruptions import seed_held
 from fakes.cluster.scenarios import run_scenario, scenario
 
-World = FakeCluster
-"""The former name, for tests that are not merged yet."""
-
 __all__ = [
     "GIB",
     "RESTART",
     "FakeCluster",
-    "World",
     "gpu_uuid",
     "run_scenario",
     "scenario",
