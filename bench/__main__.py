@@ -9,6 +9,7 @@ import sys
 from bench.node import allocation, alone, process_start, startup
 from bench.placement import (
     binpack,
+    extender,
     in_cluster,
     locality,
     node_scores,
@@ -26,6 +27,7 @@ _ALL = (
     ("placement", node_scores.run),
     ("placement", several_shares.run),
     ("placement", in_cluster.run),
+    ("placement", extender.run),
     ("node", alone.run),
     ("node", allocation.run),
     ("node", process_start.run),

@@ -1,6 +1,6 @@
 """Knows which nodes share GPUs by gpushare."""
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 
 from kubeshare.api.owned_nodes import family_of, is_owned
 from kubeshare.api.types import core_v1
@@ -30,6 +30,11 @@ class GpushareNodes:
 
     def __contains__(self, name: str) -> bool:
         return name in self._names
+
+    def among(self, names: Iterable[str]) -> list[str]:
+        """Those of these nodes that are of gpushare, in their order."""
+        known = self._names
+        return [name for name in names if name in known]
 
     def __iter__(self) -> Iterator[str]:
         return iter(sorted(self._names))

@@ -23,6 +23,7 @@ from kubeshare.core.policies import policy
 from kubeshare.core.policies.scoring import scorer
 from kubeshare.core.quota import namespace
 from kubeshare.core.quota.namespace import NamespaceQuota, within_quotas
+from kubeshare.core.units import Memory
 from kubeshare.dialects import gpushare
 from kubeshare.dialects.containers import VGPU_RESOURCE, asks_for_vgpu
 from kubeshare.extender.nodes import GpushareNodes
@@ -37,6 +38,8 @@ NOT_ADMITTED: Final = (
     f"none asks for {VGPU_RESOURCE}, by which the node attaches the share: the pod was created "
     "without KubeShare's admission policy; create it again"
 )
+
+_LEAST: Final = Demand(uid="least", name="least", memory=Memory(bytes=1), proportional=True)
 
 
 class Placement:
@@ -109,7 +112,7 @@ class Placement:
     def ranking(self, demand: Demand, names: Iterable[str]) -> list[list[str]]:
         """The nodes that fit in groups of equally good ones, the best first."""
         with self._without(demand.uid) as ledger:
-            scores = self._score(ledger, demand, [name for name in names if name in self._nodes])
+            scores = self._score(ledger, demand, self._nodes.among(names))
         # The score of the policy ends with the name of the node, by which it breaks ties; nodes
         # that are equal but for it are equally good here.
         room = {name: score[:2] for name, score in scores.items()}
@@ -131,6 +134,10 @@ class Placement:
             if node in self._nodes and self._fits_after(demand, node, each.uids)
         }
 
+    def prepare(self) -> None:
+        """Bring the ledger and the index of the policy up to date, so that no call waits for it."""
+        self._score(self._cluster_state.ledger(), _LEAST, ())
+
     def _fits_after(self, demand: Demand, node: str, victims: Iterable[str]) -> bool:
         leaving = set(victims)
         with self._without(demand.uid) as ledger:
@@ -142,9 +149,7 @@ class Placement:
             return bool(self._score(ledger, demand, (node,)))
 
     def _fitting(self, ledger: Ledger, demand: Demand, names: Iterable[str]) -> frozenset[str]:
-        return frozenset(
-            self._score(ledger, demand, [name for name in names if name in self._nodes])
-        )
+        return frozenset(self._score(ledger, demand, self._nodes.among(names)))
 
     def _exceeded_quota(self, ledger: Ledger, demand: Demand, fitting: frozenset[str]) -> str:
         """Why a quota of the namespace refuses the demand; ``""`` if none does."""

@@ -1,8 +1,10 @@
 """Constructs the extender: its informers, its service and its server."""
 
+import asyncio
 import ssl
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Final, NamedTuple
 
 from kubeshare.api.state.informers import start_cluster_informers
@@ -23,6 +25,8 @@ from kubeshare.kube.controller.runtime import Program
 
 NAME: Final = "kubeshare-extender"
 """The name of the program."""
+PREPARE_SECONDS: Final = 1.0
+"""Seconds between two updates of the ledger while nobody calls."""
 
 
 class Serving(NamedTuple):
@@ -80,4 +84,13 @@ def extender_program(  # noqa: PLR0913 - its options
     if serving is not None:
         server = HttpServer(serving.port, service, tls=serving.tls, limits=serving.limits)
         program.add_task(server.run)
+    program.add_task(partial(_keep_prepared, program, placement))
     return Extender(program, service, server)
+
+
+async def _keep_prepared(program: Program, placement: Placement) -> None:
+    """Let no call build the ledger, which takes a second for 5000 nodes, or catch up for long."""
+    while True:
+        if not any(program.not_ready()):
+            placement.prepare()
+        await asyncio.sleep(PREPARE_SECONDS)
