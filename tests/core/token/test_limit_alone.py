@@ -133,59 +133,90 @@ def test_beside_a_newcomer_it_stands_as_if_its_limit_had_always_been_in_force(se
     assert shares[1] == pytest.approx(shares[0], abs=0.03)
 
 
+def share_on(token: GpuToken, name: str, spec: ShareSpec, now: int) -> MemberShare:
+    share = MemberShare(name, token, spec, DECAYED_AVERAGE, now)
+    token.add(share, now)
+    return share
+
+
+def use(share: MemberShare, end: int) -> None:
+    """Use the GPU from the last account to ``end``."""
+    share.token.held = share
+    share.charge(end, end)
+
+
 def test_what_it_used_while_alone_is_in_no_account_of_its_share() -> None:
     token = GpuToken(GPU)
-    spec = ShareSpec(300_000, 400_000, QUOTA, 900_000)
-    share = MemberShare("a", token, spec, DECAYED_AVERAGE, 0)
-    token.add(share, 0)
-    token.held = share
-    share.charge(10 * SECOND, 10 * SECOND)
+    share = share_on(token, "a", ShareSpec(300_000, 400_000, QUOTA, 900_000), 0)
+    use(share, 10 * SECOND)
     assert share.usage_now(10 * SECOND)[0] > 0.9
 
-    other = MemberShare("b", token, ShareSpec(*IDLE, QUOTA), DECAYED_AVERAGE, 10 * SECOND)
-    token.add(other, 10 * SECOND)
+    now = 10_100 * MS
+    share_on(token, "b", ShareSpec(*IDLE, QUOTA), now)
 
-    used, recently_used = share.usage_now(10 * SECOND)
-    assert (used, recently_used) == (0.4, 1.0)
-    assert share.precedence(10 * SECOND + MS) == (BEHIND, -MS * 300_000)
+    assert share.usage_now(now) == (0.4, 0.99)
+    assert share.precedence(now + MS) == (BEHIND, -MS * 300_000)
     assert share.tally.charged_ns == 10 * SECOND
 
 
-def test_without_a_larger_limit_while_alone_nothing_is_forgiven() -> None:
+@pytest.mark.parametrize("alone", [0, 400_000])
+def test_without_a_larger_limit_while_alone_nothing_is_forgiven(alone: int) -> None:
     token = GpuToken(GPU)
-    share = MemberShare("a", token, ShareSpec(300_000, 400_000, QUOTA), DECAYED_AVERAGE, 0)
-    token.add(share, 0)
-    token.held = share
-    share.charge(10 * SECOND, 10 * SECOND)
-    before = share.usage_now(10 * SECOND), share.precedence(10 * SECOND + MS)
+    share = share_on(token, "a", ShareSpec(300_000, 400_000, QUOTA, alone), 0)
+    now = 10 * SECOND
+    use(share, now)
+    before = share.usage_now(now), share.precedence(now + MS)
     allowance = share.allowance
     assert allowance is not None
     runs_out = allowance.runs_out_at()
 
-    token.add(MemberShare("b", token, ShareSpec(*IDLE, QUOTA), DECAYED_AVERAGE, 0), 10 * SECOND)
+    share_on(token, "b", ShareSpec(*IDLE, QUOTA), now)
 
-    assert (share.usage_now(10 * SECOND), share.precedence(10 * SECOND + MS)) == before
+    assert (share.usage_now(now), share.precedence(now + MS)) == before
     assert share.allowance is allowance
     assert allowance.runs_out_at() == runs_out
 
 
-def test_a_third_member_changes_nothing_any_more() -> None:
+def test_what_it_used_beside_others_is_not_forgiven_when_one_of_them_leaves_or_all() -> None:
     token = GpuToken(GPU)
-    share = MemberShare(
-        "a", token, ShareSpec(*UNLIMITED_ALONE[:2], QUOTA, MICROS), DECAYED_AVERAGE, 0
-    )
+    share = share_on(token, "a", ShareSpec(*UNLIMITED_ALONE[:2], QUOTA, MICROS), 0)
     for name in "bc":
-        token.add(share, 0) if name == "b" else None
-        token.add(MemberShare(name, token, ShareSpec(*IDLE, QUOTA), DECAYED_AVERAGE, 0), 0)
-    token.held = share
-    share.charge(SECOND, SECOND)
-    before = share.usage_now(SECOND)
+        share_on(token, name, ShareSpec(*IDLE, QUOTA), 0)
+    use(share, SECOND)
+    before = share.usage_now(SECOND), share.precedence(SECOND + MS)
 
     token.remove("c", SECOND)
     assert share.held_back
-    token.add(MemberShare("c", token, ShareSpec(*IDLE, QUOTA), DECAYED_AVERAGE, 0), SECOND)
+    share_on(token, "c", ShareSpec(*IDLE, QUOTA), SECOND)
+    assert (share.usage_now(SECOND), share.precedence(SECOND + MS)) == before
+    for name in "bc":
+        token.remove(name, SECOND)
+    assert not share.held_back
+    assert (share.usage_now(SECOND), share.precedence(SECOND + MS)) == before
 
-    assert share.usage_now(SECOND) == before
+
+def test_credit_that_was_spent_beside_others_is_not_earned_by_use_without_a_limit() -> None:
+    token = GpuToken(GPU)
+    share = share_on(token, "a", ShareSpec(*UNLIMITED_ALONE[:2], QUOTA, MICROS), 0)
+    share_on(token, "b", ShareSpec(*IDLE, QUOTA), 0)
+    use(share, 100 * MS)
+    assert share.held_back
+
+    token.remove("b", 100 * MS)
+    use(share, 10 * SECOND)
+    share_on(token, "b", ShareSpec(*IDLE, QUOTA), 10 * SECOND)
+
+    assert share.held_back
+
+
+def test_a_lease_that_goes_on_is_charged_by_the_limit_of_each_of_its_parts() -> None:
+    arbiter = Arbiter()
+    arbiter.add("a", {GPU: (300_000, 300_000, 900_000)}, 0)
+    arbiter.want("a", 0)
+    arbiter.add("b", {GPU: IDLE}, 50 * MS)
+
+    # Of 70 ms of credit it spent 5 alone, and spends 0.7 in each ms from then on.
+    assert arbiter.tick(100 * MS) == [Extend("a", GPU, 142_857_143)]
 
 
 def test_an_allowance_earns_by_the_limit_that_is_in_force() -> None:
@@ -196,6 +227,7 @@ def test_an_allowance_earns_by_the_limit_that_is_in_force() -> None:
     allowance.change(900_000, 110 * MS, using=False)
     # 10 ms at .3 are 3 ms of credit; a grant under a limit of .9 needs 10 ms of it.
     assert allowance.ready_at() == 110 * MS + 7_777_778
+    assert allowance.held_back
     allowance.advance(120 * MS, using=False)
     assert not allowance.held_back
     assert allowance.runs_out_after() == 120 * MS
@@ -209,6 +241,7 @@ def test_an_allowance_earns_by_the_limit_that_is_in_force() -> None:
 def test_a_lower_limit_keeps_enough_for_one_grant_and_a_higher_one_keeps_all() -> None:
     allowance = Allowance(900_000, QUOTA, 0)
     allowance.advance(SECOND, using=False)
+    allowance.change(900_000, SECOND, using=False)
     assert allowance.runs_out_after() == 2 * SECOND
 
     allowance.change(300_000, SECOND, using=False)
@@ -271,8 +304,16 @@ def test_a_capped_average_decays_from_there() -> None:
     average.cap(0.4, 6 * SECOND)
     assert average.at(6 * SECOND) == 0.4
     assert average.at(8 * SECOND) == pytest.approx(0.4 * 0.36788, abs=1e-4)
-    average.cap(0.4, 8 * SECOND)
+    for now in (7, 8):
+        average.cap(0.4, now * SECOND)
     assert average.at(8 * SECOND) == pytest.approx(0.4 * 0.36788, abs=1e-4)
+
+
+def test_an_average_that_is_capped_late_stands_as_of_its_last_use() -> None:
+    average = DecayedAverage(0, 0)
+    average.use(0, 5 * SECOND)
+    average.cap(0.4, 4 * SECOND)
+    assert average.at(5 * SECOND) == 0.4
 
 
 def test_a_capped_window_keeps_the_same_part_of_each_use() -> None:

@@ -3,6 +3,7 @@
 import pytest
 
 from core.token.simulation import GPU, MS, SECOND
+from kubeshare.core.token import QUOTA_NS
 from kubeshare.core.token.entitlement import Allowance, Guarantee, paced_grant_ns
 from kubeshare.core.token.member import Member
 from kubeshare.core.token.share import BEHIND, SERVED, GpuToken, MemberShare, ShareSpec
@@ -70,6 +71,8 @@ def test_other_bounds_count_from_now_on() -> None:
     allowance = share.allowance
     share.change(ShareSpec(100_000, 200_000, SECOND), 0)
     assert share.allowance is allowance
+    share.change(ShareSpec(100_000, 200_000, QUOTA_NS), 0)
+    assert share.allowance is not allowance
     share.change(ShareSpec(100_000, MICROS, SECOND), 0)
     assert share.allowance is None
 
