@@ -96,7 +96,9 @@ class Arbiter:
             member.shares[gpu] = share
             token.add(share, now)
             if token.held is not None:
-                self._turns.watch(self._members[token.held.member], actions)
+                holder = self._members[token.held.member]
+                self._turns.watch(holder, actions)
+                self._turns.shorten(holder)
         return actions
 
     def change(

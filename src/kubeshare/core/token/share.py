@@ -159,6 +159,11 @@ class MemberShare:
         """Whether its gate is not closed."""
         return self.token.held is self
 
+    @property
+    def has_limit_alone(self) -> bool:
+        """Whether its limit is larger while it is the only share of the GPU."""
+        return self.spec.limit_alone_micros > self.spec.limit_micros
+
     def change(self, spec: ShareSpec, now: int) -> None:
         """Set another request and limit; what it used and is owed stays."""
         self.settle(now)
@@ -174,12 +179,12 @@ class MemberShare:
 
         What it used beyond its limit while alone was taken from no one, so from then on it counts
         nowhere: its request is not behind, its usage is at the limit at most, and its credit
-        is that of the limit which was in force. Only the lease that goes on counts in full.
+        is that of the limit which was in force. Only the use since its last account counts.
         """
         if is_alone is self._is_alone:
             return
         self._is_alone = is_alone
-        if self.spec.limit_alone_micros <= self.spec.limit_micros:
+        if not self.has_limit_alone:
             return
         self.settle(now)
         if not is_alone:

@@ -87,6 +87,18 @@ class Turns:
             share.idle_ns = None
             actions.append(Watch(holder.name, share.token.gpu))
 
+    def shorten(self, holder: Member) -> None:
+        """End a lease where a limit runs out that binds since the holder is no longer alone.
+
+        Else each neighbour that comes would give the holder the rest of a lease without a limit.
+        """
+        if holder.phase is not OPEN:
+            return
+        for share in holder.held:
+            if share.has_limit_alone and share.allowance is not None:
+                holder.until_ns = min(holder.until_ns, share.allowance.runs_out_at())
+        self.deadline = self._next_deadline()
+
     def close(self, holder: Member, now: int, actions: list[Action]) -> None:
         """Take the tokens back: no launch passes, and what was launched drains."""
         if not holder.reopened:
