@@ -10,7 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from core.token.simulation import MS, SECOND
-from kubeshare.core.token import Action, Arbiter, Close, Extend, Open, Shut
+from kubeshare.core.token import Action, Amounts, Arbiter, Close, Extend, Open, Shut
 
 GPUS = ("gpu-0", "gpu-1")
 BOUNDS = (300_000, 600_000)
@@ -26,7 +26,7 @@ class Watcher:
         shares: of each member.
     """
 
-    def __init__(self, shares: dict[str, dict[str, tuple[int, int]]]) -> None:
+    def __init__(self, shares: dict[str, dict[str, Amounts]]) -> None:
         self.arbiter = Arbiter()
         self.shares = shares
         self.now = 0
@@ -116,12 +116,12 @@ class Watcher:
         return any(len(gpus) > 1 and gpu in gpus for gpus in self.wanted.values())
 
 
-SINGLES = {name: {GPUS[0]: BOUNDS} for name in "abc"}
-GANGS = {
+SINGLES: dict[str, dict[str, Amounts]] = {name: {GPUS[0]: BOUNDS} for name in "abc"}
+GANGS: dict[str, dict[str, Amounts]] = {
     "a": {GPUS[0]: BOUNDS},
     "b": {GPUS[1]: (300_000, 1_000_000)},
     "c": dict.fromkeys(GPUS, (300_000, 1_000_000)),
-    "d": dict.fromkeys(GPUS, BOUNDS),
+    "d": dict.fromkeys(GPUS, (*BOUNDS, 1_000_000)),
 }
 
 events = st.tuples(
@@ -146,7 +146,7 @@ def test_whatever_happens_each_gpu_has_one_holder_and_gangs_have_all_or_none(
         watcher.feed(event)
 
 
-def actions_of(members: str, shares: dict[str, dict[str, tuple[int, int]]]) -> list[Event]:
+def actions_of(members: str, shares: dict[str, dict[str, Amounts]]) -> list[Event]:
     """The six events of each member; an answer is about each of its GPUs, a want of all or one."""
     found: list[Event] = [("tick", "", "", 0)]
     for name in members:
@@ -159,7 +159,7 @@ def actions_of(members: str, shares: dict[str, dict[str, tuple[int, int]]]) -> l
     return found
 
 
-def explore(shares: dict[str, dict[str, tuple[int, int]]], depth: int) -> tuple[int, list[bytes]]:
+def explore(shares: dict[str, dict[str, Amounts]], depth: int) -> tuple[int, list[bytes]]:
     """Try every order of events and of the times at which the arbiter acts by itself.
 
     States that differ in nothing are followed once. Returns how many events were
@@ -219,7 +219,7 @@ def longest_wait_from(state: bytes) -> int:
     ids=["one GPU", "a gang and its rivals"],
 )
 def test_every_order_of_events_of_three_members_keeps_what_must_hold(
-    shares: dict[str, dict[str, tuple[int, int]]],
+    shares: dict[str, dict[str, Amounts]],
     depth: int,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
