@@ -38,7 +38,7 @@ def _pods() -> dict[str, Raw]:
     """Name -> the spec of each pod that KubeShare runs."""
     found = {
         each["metadata"]["name"]: each["spec"]["template"]["spec"]
-        for each in manifests.load(manifests.Options())
+        for each in manifests.load(manifests.Options(extender=True))
         if each["kind"] in ("Deployment", "DaemonSet")
     }
     vgpu = VGPU(metadata=ObjectMeta(name="vgpu-1"), spec=VGPUSpec(node_name="node-1"))

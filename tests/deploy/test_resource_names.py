@@ -10,7 +10,7 @@ from kubeshare.install import manifests
 
 POLICIES = [
     manifest
-    for manifest in manifests.load(manifests.Options())
+    for manifest in manifests.load(manifests.Options(extender=True))
     if manifest["kind"].endswith("AdmissionPolicy")
 ]
 
@@ -27,7 +27,11 @@ def test_a_policy_knows_all_names_or_none(policy: dict[str, Any]) -> None:
 
 
 def test_the_names_are_those_of_the_device_class() -> None:
-    (kind,) = [one for one in manifests.load(manifests.Options()) if one["kind"] == "DeviceClass"]
+    (kind,) = [
+        one
+        for one in manifests.load(manifests.Options(extender=True))
+        if one["kind"] == "DeviceClass"
+    ]
     assert kind["metadata"]["name"] == DRA_DRIVER
     implicit = f"deviceclass.resource.kubernetes.io/{DRA_DRIVER}"
     assert (kind["spec"]["extendedResourceName"], implicit) == VGPU_RESOURCES

@@ -120,13 +120,16 @@ async def test_a_pod_that_the_policy_has_not_seen_is_refused(cluster: FakeCluste
 
 
 @scenario(n1=1)
-async def test_a_pod_that_asks_for_no_share_is_just_bound(cluster: FakeCluster) -> None:
+async def test_a_pod_that_asks_for_no_share_is_not_bound(cluster: FakeCluster) -> None:
     await start(cluster)
     pod(cluster, "a")
-    assert await bind(cluster, "a") == (200, "")
-    assert bound(the_pod(cluster, "a"))
-    assert "annotations" not in the_pod(cluster, "a")["metadata"]
-    await expect_holders(cluster, [])
+    await cluster.quiet(1)
+    status, error = await bind(cluster, "a")
+    assert (status, error) == (
+        500,
+        "it asks for no aliyun.com/gpu-mem: kube-scheduler binds it itself",
+    )
+    assert not bound(the_pod(cluster, "a"))
 
 
 @scenario(n1=1)

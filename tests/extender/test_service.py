@@ -249,10 +249,10 @@ async def test_a_program_that_has_just_started_refuses(cluster: FakeCluster) -> 
     cluster.server.down = False
 
 
-@scenario(n1=1)
+@scenario(n1=1, n2=1)
 async def test_a_pod_that_sched_has_placed_is_bound_and_nothing_else(cluster: FakeCluster) -> None:
     await start(cluster)
-    [vgpu] = vgpus(cluster)
+    [vgpu] = [each for each in vgpus(cluster) if each["spec"]["nodeName"] == "n1"]
     name = vgpu["metadata"]["name"]
     annotations = {"kubeshare.nthu/gpuids": name, "kubeshare.nthu/node": "n1"}
     made = pod(cluster, "a", 4, annotations=annotations)
@@ -261,12 +261,14 @@ async def test_a_pod_that_sched_has_placed_is_bound_and_nothing_else(cluster: Fa
     await cluster.quiet(1)
     answer = await fit(cluster, "a", "n1", "n2")
     assert answer["NodeNames"] == ["n1"]
-    assert "KubeShare's scheduler has chosen node n1" in answer["FailedNodes"]["n2"]
+    words = "KubeShare's scheduler has chosen node n1 for the pod"
+    assert answer["FailedNodes"] == {"n2": words}
+    assert await bind(cluster, "a", "n2") == (500, words)
     assert await bind(cluster, "a") == (200, "")
     found = the_pod(cluster, "a")
     assert bound(found)
     assert found["metadata"]["annotations"] == annotations
-    await expect_holders(cluster, ["a"])
+    await expect_holders(cluster, ["a"], [])
 
 
 @scenario(n1=1)

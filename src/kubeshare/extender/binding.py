@@ -23,9 +23,10 @@ from kubeshare.api.types.constants import ANNOTATION_GPUIDS, ANNOTATION_NODE, LA
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.dialects.gpushare import GPU_MEMORY
 from kubeshare.dialects.write_back import PlacedGpu, gpushare_placement
 from kubeshare.extender.nodes import GpushareNodes
-from kubeshare.extender.placement import Placement
+from kubeshare.extender.placement import CHOSEN_BY_SCHEDULER, Placement
 from kubeshare.extender.reservation import BindError, Reservations
 from kubeshare.extender.wire.arguments import BindArguments
 from kubeshare.kube.client.client import Client
@@ -82,7 +83,10 @@ class Binder:
             demand = self._placement.demand(raw)
         except InvalidValueError as error:
             raise BindError(str(error)) from None
-        if demand is None or self._placement.decided_by_scheduler(raw, demand.uid):
+        if demand is None:
+            raise BindError(f"it asks for no {GPU_MEMORY}: kube-scheduler binds it itself")
+        if decided := self._placement.decided_by_scheduler(raw, demand.uid):
+            self._check_node(decided, wanted.node)
             await self._post(wanted, {})
             return
         vgpus = await self._reservations.reserve(demand, wanted.node)
@@ -90,6 +94,12 @@ class Binder:
             await self._post(wanted, self._marks(raw, vgpus))
         except ApiError as error:
             await self._settle(wanted, vgpus, error)
+
+    @staticmethod
+    def _check_node(decided: Sequence[VGPU], node: str) -> None:
+        chosen = decided[0].spec.node_name
+        if chosen != node:
+            raise BindError(CHOSEN_BY_SCHEDULER.format(chosen))
 
     async def _pod(self, wanted: BindArguments) -> Raw:
         """The pod of the call: from the watch, or else by a live read."""

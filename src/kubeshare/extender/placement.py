@@ -34,6 +34,7 @@ POLICY: Final = "binpack"
 
 NO_ROOM: Final = "Insufficient GPU Memory in one device"
 """Why a node of gpushare does not fit, in the words of gpushare."""
+CHOSEN_BY_SCHEDULER: Final = "KubeShare's scheduler has chosen node {} for the pod"
 NOT_ADMITTED: Final = (
     f"none asks for {VGPU_RESOURCE}, by which the node attaches the share: the pod was created "
     "without KubeShare's admission policy; create it again"
@@ -97,7 +98,7 @@ class Placement:
         decided = self.decided_by_scheduler(pod, demand.uid)
         if decided:
             chosen = decided[0].spec.node_name
-            words = f"KubeShare's scheduler has chosen node {chosen} for the pod"
+            words = CHOSEN_BY_SCHEDULER.format(chosen)
             return {name: words for name in names if name != chosen}
         names = list(names)
         with self._without(demand.uid) as ledger:
