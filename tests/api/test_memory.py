@@ -50,10 +50,10 @@ def sharepod(number: int) -> Raw:
     """One that runs."""
     place = {"nodeName": f"node-{number // 20}"}
     gpu = {"request": "0.1", "memory": "1Gi", "id": f"vgpu-{number // 10}", "attempt": 1}
-    told = {"status": "True", "lastTransitionTime": _TIME, "observedGeneration": 2}
+    common = {"status": "True", "lastTransitionTime": _TIME, "observedGeneration": 2}
     kinds = ("Scheduled", "Allocated", "Ready")
     words = {"reason": "PodReady", "message": f"it shares vGPU {number // 10} of a node"}
-    conditions = [told | words | {"type": kind} for kind in kinds]
+    conditions = [common | words | {"type": kind} for kind in kinds]
     status = {"conditions": conditions, "phase": "Running", "startTime": _TIME} | place
     containers = [{"name": "main", "image": "train:1", "args": ["--epochs", "10"]}]
     spec = {"gpu": gpu, "containers": containers} | place

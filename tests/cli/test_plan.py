@@ -247,8 +247,8 @@ def test_many_events_need_no_more_memory_than_few() -> None:
         stream = io.BytesIO(text.encode())
         tracemalloc.start()
         try:
-            told = sum(1 for _ in answers(read_scenario(stream, "s.yaml")))
-            assert told == events
+            count = sum(1 for _ in answers(read_scenario(stream, "s.yaml")))
+            assert count == events
             return tracemalloc.get_traced_memory()[1]
         finally:
             tracemalloc.stop()
@@ -276,7 +276,7 @@ def test_of_what_waits_it_says_whose_leaving_would_help_when_asked(
     assert "change" not in capsys.readouterr().out
 
 
-def told(events: str, *, explain: bool = False) -> list[tuple[int, str, str, dict[str, str]]]:
+def answered(events: str, *, explain: bool = False) -> list[tuple[int, str, str, dict[str, str]]]:
     """What the answers to events say, on two GPUs."""
     text = f"policy: locality\nnodes: [{{name: n1, vgpus: [{{id: A}}, {{id: B}}]}}]\n{events}"
     found = answers(read_scenario(text.encode(), "s.yaml"), explain=explain)
@@ -287,7 +287,7 @@ def told(events: str, *, explain: bool = False) -> list[tuple[int, str, str, dic
 
 
 def test_what_waits_is_bound_by_priority_and_then_by_age() -> None:
-    found = told("""\
+    found = answered("""\
 events:
 - request: {name: p, request: 1}
 - request: {name: q, request: 1}
@@ -309,7 +309,7 @@ events:
 
 
 def test_a_gang_is_bound_whole_or_not_at_all() -> None:
-    _, first, second, *bound = told(GANG)
+    _, first, second, *bound = answered(GANG)
     assert first[1:3] == ("a", "pending")
     assert first[3] == {"gang g": "1 of the 2 members that it needs are there"}
     assert second[3]["gang g"] == "room for 1 of the 2 members that it needs"

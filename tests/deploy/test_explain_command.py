@@ -64,13 +64,13 @@ def test_it_says_where_a_sharepod_would_go_or_why_it_cannot(
     before = cluster.kubectl("get", "shp,vgpu,events", "-A", "-o", "yaml")
 
     assert main(["explain", "fits", *options]) == 0
-    told = json.loads(capsys.readouterr().out)
-    assert (told["decision"], told["node"], told["created"]) == ("bound", node, True)
-    assert told["name"] == f"{namespace}/fits"
+    explained = json.loads(capsys.readouterr().out)
+    assert (explained["decision"], explained["node"], explained["created"]) == ("bound", node, True)
+    assert explained["name"] == f"{namespace}/fits"
 
     assert main(["explain", "sharepod/too-many", *options]) == 1
-    told = json.loads(capsys.readouterr().out)
-    assert (told["decision"], told["field"]) == ("rejected", "count")
+    explained = json.loads(capsys.readouterr().out)
+    assert (explained["decision"], explained["field"]) == ("rejected", "count")
 
     assert main(["explain", "nobody", *options]) == 2
     assert f"no SharePod or pod nobody in namespace {namespace}" in capsys.readouterr().err

@@ -142,7 +142,7 @@ FORBIDDEN = {
     "to take a placeholder's name before it": ("create", "-f", "Pod", "-n", NAMESPACE),
     "to delete a placeholder": ("delete", "pod", "kubeshare-vgpu-theirs", "-n", NAMESPACE),
     "to evict a placeholder": ("create", "--raw", "EVICTION", "-f", "Eviction"),
-    "to change what KubeShare is told": (
+    "to change how KubeShare is configured": (
         *("create", "configmap", "kubeshare", "-n", NAMESPACE, "--from-literal=config.yaml="),
     ),
     "to speak as the device manager": (

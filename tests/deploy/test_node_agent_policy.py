@@ -85,8 +85,8 @@ def test_says_of_a_vgpu_of_its_own_node_that_it_gets_no_gpu(cluster: ApiServer, 
         patch_as_agent_of(cluster, "node-2", vgpu, say, "--subresource=status")
     patch_as_agent_of(cluster, "node-1", vgpu, say, "--subresource=status")
 
-    told = "jsonpath={.status.conditions[0].reason}"
-    assert cluster.kubectl("get", "vgpu", vgpu, "-o", told) == "NotShareable"
+    wanted = "jsonpath={.status.conditions[0].reason}"
+    assert cluster.kubectl("get", "vgpu", vgpu, "-o", wanted) == "NotShareable"
 
 
 def patch_node_as_agent_of(
@@ -118,11 +118,11 @@ def test_counts_the_gpus_in_its_own_node(cluster: ApiServer, node: str) -> None:
         patch_node_as_agent_of(cluster, "node-2", node, {"capacity": count})
     patch_node_as_agent_of(cluster, node, node, {"capacity": count, "allocatable": count})
 
-    told = "jsonpath={.status.capacity.aliyun\\.com/gpu-count}"
-    assert cluster.kubectl("get", "node", node, "-o", told) == "2"
+    wanted = "jsonpath={.status.capacity.aliyun\\.com/gpu-count}"
+    assert cluster.kubectl("get", "node", node, "-o", wanted) == "2"
     count["aliyun.com/gpu-count"] = None
     patch_node_as_agent_of(cluster, node, node, {"capacity": count, "allocatable": count})
-    assert cluster.kubectl("get", "node", node, "-o", told) == ""
+    assert cluster.kubectl("get", "node", node, "-o", wanted) == ""
 
 
 @pytest.mark.parametrize(

@@ -79,6 +79,6 @@ def test_a_pod_that_is_no_node_program_runs_under_restricted(
 def test_a_node_program_breaks_no_more_of_it_than_it_must(
     apiserver: ApiServer, restricted: str, name: str
 ) -> None:
-    told = _refusal(apiserver, restricted, _pods()[name])
-    assert "violates PodSecurity" in told
-    assert {word for word in EVERYTHING if word in told} == NODE_PROGRAMS[name], told
+    refusal = _refusal(apiserver, restricted, _pods()[name])
+    assert "violates PodSecurity" in refusal
+    assert {word for word in EVERYTHING if word in refusal} == NODE_PROGRAMS[name], refusal

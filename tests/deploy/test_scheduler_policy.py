@@ -62,7 +62,7 @@ class Pod:
         self.raw = json.loads(answer)
 
     def bind(self) -> None:
-        """Tell it where it goes, as the scheduler does."""
+        """Write its node, as the scheduler does."""
         seen = pods.view(self.raw)
         self.patch(*msgspec.to_builtins(_decision(self.raw, seen, [VGPU_1], {})))
 

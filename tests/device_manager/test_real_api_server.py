@@ -228,11 +228,11 @@ async def _life(server: ApiServer) -> None:
         shown = server.kubectl("get", "shp", "b", "-n", NAMESPACE).splitlines()
         assert shown[1].split()[:-1] == ["b", "0.6", "1", "1Gi", "NoRoom"]
 
-        async def told() -> bool:
+        async def reported() -> bool:
             events = (await client.list(EVENTS, NAMESPACE)).items
             return any("compute 0.4 left" in event["note"] for event in events)
 
-        await eventually(told)
+        await eventually(reported)
         await client.delete(SHAREPODS, "a", NAMESPACE)
         await cluster.going("a")
         await cluster.end("a")
@@ -272,7 +272,7 @@ async def _plain_pods(server: ApiServer) -> None:
             spec = {"containers": [{"name": "main", "image": "train:1"}]}
             await client.create(PODS, {"metadata": metadata, "spec": spec})
 
-        async def told(name: str) -> Any:
+        async def condition(name: str) -> Any:
             pod = await client.get(PODS, name, NAMESPACE)
             conditions = pod["status"].get("conditions", [])
             ours = [one for one in conditions if one["type"] == CONDITION_POD_SCHEDULED]
@@ -283,7 +283,7 @@ async def _plain_pods(server: ApiServer) -> None:
 
         [gpuid] = await eventually(vgpu)
         await cluster.ready(gpuid)
-        assert (await eventually(partial(told, "small")))["reason"] == "Bound"
+        assert (await eventually(partial(condition, "small")))["reason"] == "Bound"
 
         async def let_go() -> Any:
             pod = await client.get(PODS, "small", NAMESPACE)
@@ -292,7 +292,7 @@ async def _plain_pods(server: ApiServer) -> None:
         small = await eventually(let_go)
         assert small["metadata"]["annotations"][ANNOTATION_NODE] == "real"
         assert small["metadata"]["labels"][LABEL_VGPU] == gpuid
-        assert (await eventually(partial(told, "huge")))["reason"] == "NeverFits"
+        assert (await eventually(partial(condition, "huge")))["reason"] == "NeverFits"
         assert (await client.get(PODS, "huge", NAMESPACE))["spec"]["schedulingGates"]
 
 
@@ -315,7 +315,7 @@ async def _nested(server: ApiServer) -> None:
     async with Client.connect(server.kubeconfig) as client, Client.connect(node) as kubelet:
         cluster = Cluster(client, kubelet)
         await cluster.add_node()
-        # One is in the first list, the other is told by the watch.
+        # One is in the first list, the other comes by the watch.
         server.kubectl("create", "--raw", where, "-f", "-", stdin=strange)
         await cluster.share("before", "0.2")
         async with programs(server):

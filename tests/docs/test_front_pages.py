@@ -14,7 +14,7 @@ EXPLAINS_ITSELF = {"help", "clean"}
 
 
 def made(text: str) -> set[str]:
-    """The targets that a page tells its readers to make."""
+    """The targets that a page names."""
     return set(re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE))
 
 

@@ -21,9 +21,9 @@ def test_every_word_that_one_sees_is_said_by_a_program() -> None:
     rows = [line for line in PAGE.splitlines() if line.startswith("| ")]
     seen = {word for row in rows for word in re.findall(r"`([A-Z]\w+)`", row.split(" | ")[2])}
     kinds = {"Allocated", "Scheduled", "Degraded", "Shareable", "Owned"}
-    told = set(re.findall(r'"(\w+)"', CODE)) | set(Reason)
+    known = set(re.findall(r'"(\w+)"', CODE)) | set(Reason)
     assert len(seen) > 10
-    assert seen - kinds <= told
+    assert seen - kinds <= known
 
 
 def test_the_settings_can_be_written_so_and_are_the_defaults() -> None:

@@ -269,8 +269,8 @@ class Space:
 
         def look() -> str:
             condition = self.condition(name, "Scheduled")
-            told = (condition.get("status"), condition.get("reason")) == ("False", reason)
-            return str(condition["message"]) if told else ""
+            found = (condition.get("status"), condition.get("reason")) == ("False", reason)
+            return str(condition["message"]) if found else ""
 
         return eventually(
             look, f"SharePod {name} to wait ({reason})", explain=lambda: self.describe(name)
@@ -280,8 +280,8 @@ class Space:
         """Wait until a plain pod is not placed for a reason, and return its message."""
 
         def look() -> str:
-            told = (self.find_pod(name) or {}).get("status", {}).get("conditions", [])
-            found = [one for one in told if one["type"] == CONDITION_POD_SCHEDULED]
+            conditions = (self.find_pod(name) or {}).get("status", {}).get("conditions", [])
+            found = [one for one in conditions if one["type"] == CONDITION_POD_SCHEDULED]
             said = [one["message"] for one in found if one["reason"] == reason]
             return str(said[0]) if said else ""
 
@@ -293,8 +293,8 @@ class Space:
         """Wait for an event about an object, and return its message."""
 
         def look() -> str:
-            told = (one["message"] for one in self.events(name) if one["reason"] == reason)
-            return str(next(told, ""))
+            messages = (one["message"] for one in self.events(name) if one["reason"] == reason)
+            return str(next(messages, ""))
 
         return eventually(
             look, f"an event {reason} about {name}", explain=lambda: str(self.events(name))

@@ -179,7 +179,7 @@ class Stage:
         eventually(near, f"shares near {targets}", explain=lambda: str(self.top(place)))
 
     def top(self, place: Place) -> dict[str, Raw]:
-        """What the token daemon tells of each holder of a GPU, by the pod's name."""
+        """What the token daemon reports of each holder of a GPU, by the pod's name."""
         run = self.node(place.node).machine.path("/run/kubeshare")
         try:
             claims: list[Raw] = ask_snapshot(Paths(run))["claims"]
@@ -242,7 +242,7 @@ class Stage:
         return [pid for pid in cgroups.members(group) if _runs(pid, PROGRAMS[component])]
 
     def containers(self, component: str, node: str = "") -> set[str]:
-        """The containers in which a program runs or ran last, by what the kubelets have told."""
+        """The containers in which a program runs or ran last, as the kubelets have reported."""
         return {
             status["containerID"]
             for pod in self.system_pods(component, node)
@@ -255,7 +255,7 @@ class Stage:
     ) -> None:
         """Wait until a program's pods are ready, with containers other than ``but``.
 
-        A pod whose process was killed is told to be ready until its kubelet has noticed.
+        A pod whose process was killed is reported as ready until its kubelet has noticed.
         """
 
         def ready() -> bool:

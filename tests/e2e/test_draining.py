@@ -30,8 +30,10 @@ def evict(stage: Stage, namespace: str, name: str) -> None:
 
 def ready(space: Space, app: str) -> int:
     """How many pods of a workload are ready."""
-    told = [pod["status"].get("conditions", []) for pod in space.pods(app=app)]
-    return sum(("Ready", "True") in [(one["type"], one["status"]) for one in each] for each in told)
+    conditions = [pod["status"].get("conditions", []) for pod in space.pods(app=app)]
+    return sum(
+        ("Ready", "True") in [(one["type"], one["status"]) for one in each] for each in conditions
+    )
 
 
 @pytest.fixture

@@ -154,10 +154,10 @@ def test_a_controller_keeps_as_many_sharepods_as_its_set_says(stage: Stage, spac
         assert len(first & second) == 2
         stage.kubectl("scale", "sharepodset/servers", "-n", space.name, "--replicas=1")
         assert until(1) < second
-        told = ("get", "sharepodset/servers", "-n", space.name, "-o")
+        get = ("get", "sharepodset/servers", "-n", space.name, "-o")
         eventually(
-            lambda: stage.kubectl(*told, "jsonpath={.status.readyReplicas}") == "1",
-            "the set's status to tell of one",
+            lambda: stage.kubectl(*get, "jsonpath={.status.readyReplicas}") == "1",
+            "the set's status to count one",
         )
     delete(space, "replicas/set.yaml")
     eventually(lambda: not space.sharepods(), "its SharePods to go with the set")

@@ -5,7 +5,7 @@ import sys
 import pytest
 
 from e2e.space import Space
-from robustness.lab_faults.playing import AT_ONCE, play, tellings, troubled
+from robustness.lab_faults.playing import WRITES_A_RUN, play, runs, troubled
 
 pytestmark = pytest.mark.lab
 
@@ -18,9 +18,9 @@ def test_a_life_survives_troubles_at_some_of_its_writes(
     space: Space, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with troubled(space) as lab:
-        told = [one for one in tellings(WRITES, WRITES_OF_TWO, 1) if one.trouble in SAMPLED]
-        tally = play(lab, told)
+        chosen = [one for one in runs(WRITES, WRITES_OF_TWO, 1) if one.trouble in SAMPLED]
+        tally = play(lab, chosen)
     with capsys.disabled():
         sys.stdout.write(f"\nin the lab: {tally}\n")
     assert tally.wrong == []
-    assert tally.converged == tally.tried > len(told) * AT_ONCE / 2
+    assert tally.converged == tally.tried > len(chosen) * WRITES_A_RUN / 2

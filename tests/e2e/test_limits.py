@@ -62,7 +62,7 @@ def test_a_limit_range_gives_its_defaults_to_pods_that_share_and_refuses_too_muc
     space.share("greedy", {"request": "0.3"}, containers=greedy)
     eventually(
         lambda: space.condition("greedy", "Ready").get("reason") == "PodForbidden",
-        "the refusal to be told",
+        "the refusal to be reported",
         explain=lambda: space.describe("greedy"),
     )
     assert TOO_MUCH in space.condition("greedy", "Ready")["message"]
@@ -84,7 +84,7 @@ def test_what_goes_beyond_a_quota_waits_for_what_ends(stage: Stage, space: Space
     space.share("late", {"request": "0", "memory": "64Mi"}, REST)
     eventually(
         lambda: "exceeded quota: gpus" in space.condition("late", "Ready").get("message", ""),
-        "the refusal to be told",
+        "the refusal to be reported",
         explain=lambda: space.describe("late"),
     )
     assert space.until_running(2, app="serve") == served

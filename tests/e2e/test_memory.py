@@ -1,4 +1,4 @@
-"""Memory is a hard limit: what asks for more is told so by the driver's own error, and lives."""
+"""Memory is a hard limit: an allocation above it fails with the driver's own error."""
 
 import json
 
@@ -26,8 +26,8 @@ def test_a_job_over_its_memory_is_out_of_memory(space: Space) -> None:
 
     space.until_phase("greedy", "Failed", "Succeeded")
 
-    told = json.loads(space.log("greedy").splitlines()[-1])
-    assert told["error"] == "CUDA_ERROR_OUT_OF_MEMORY"
+    summary = json.loads(space.log("greedy").splitlines()[-1])
+    assert summary["error"] == "CUDA_ERROR_OUT_OF_MEMORY"
     pod = space.find_pod("greedy")
     assert pod is not None
     assert pod["status"]["containerStatuses"][0]["state"]["terminated"]["exitCode"] == 1

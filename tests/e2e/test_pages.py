@@ -1,4 +1,4 @@
-"""What the pages for users tell to type does what they say, from the first line to the last."""
+"""The commands of the pages for users do what the pages say."""
 
 import os
 import re

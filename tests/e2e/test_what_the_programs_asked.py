@@ -21,7 +21,7 @@ KUBESHARE = "kubeshare.nthu"
 ACCOUNTS = ("kubeshare-scheduler", "kubeshare-device-manager", "kubeshare-node-agent")
 
 RARE = {
-    # tests/deploy/test_rbac_is_the_least.py tells lives in which each is used.
+    # tests/deploy/test_rbac_is_the_least.py has lives in which each is used.
     "kubeshare-scheduler": {
         Permission("get", KUBESHARE, "sharepods"),
         Permission("get", KUBESHARE, "vgpus"),

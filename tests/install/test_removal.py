@@ -159,7 +159,7 @@ async def test_what_does_not_go_is_named(cluster: FakeCluster) -> None:
 def cut_off(fault: Fault, write: int) -> bool:
     """Uninstalls with a fault at one write, and again; returns whether there is that write."""
 
-    async def told(cluster: FakeCluster) -> None:
+    async def steps(cluster: FakeCluster) -> None:
         loaded = install(cluster)
         cluster.start()
         await cluster.run("a")
@@ -181,7 +181,7 @@ def cut_off(fault: Fault, write: int) -> bool:
     reached: list[bool] = []
     cluster = FakeCluster(n1=1)
     cluster.agents = True
-    run_virtual(cluster.play(told))
+    run_virtual(cluster.play(steps))
     return reached[0]
 
 

@@ -30,9 +30,9 @@ def test_the_same_again_or_another_message_is_none() -> None:
     assert (again, changed) == (conditions, False)
     other = Condition(type="Scheduled", status="False", reason="NoRoom", message="still no room")
     assert set_condition(conditions, other, T1) == (conditions, False)
-    told, changed = set_condition(conditions, other, T1, message_counts=True)
+    conditions_now, changed = set_condition(conditions, other, T1, message_counts=True)
     assert changed
-    assert told[0].message == "still no room"
+    assert conditions_now[0].message == "still no room"
 
 
 def test_another_reason_is_news_but_no_transition() -> None:

@@ -237,8 +237,8 @@ def test_a_watch_reports_each_change_since_a_version(control_plane: ControlPlane
                 if event.identity.uid == second["metadata"]["uid"]:
                     break
         uid = first["metadata"]["uid"]
-        told = ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]
-        expected = [(kind, "a", uid) for kind in told]
+        kinds = ["ADDED", "MODIFIED", "DELETED", "ADDED", "DELETED"]
+        expected = [(kind, "a", uid) for kind in kinds]
         assert events == [*expected, ("ADDED", "a", second["metadata"]["uid"])]
         # A watch may go on from each of them.
         assert len(set(versions)) == len(versions)
@@ -271,8 +271,8 @@ def test_each_manager_owns_its_condition_of_a_status(control_plane: ControlPlane
 
         def status(*kinds: str) -> Raw:
             time = "2026-01-01T00:00:00Z"
-            told = {"status": "True", "reason": "Test", "message": "", "lastTransitionTime": time}
-            conditions = [{"type": kind} | told for kind in kinds]
+            status = {"status": "True", "reason": "Test", "message": "", "lastTransitionTime": time}
+            conditions = [{"type": kind} | status for kind in kinds]
             return {"metadata": {"name": name}, "status": {"conditions": conditions}}
 
         for manager, kind in (("one", "Warm"), ("two", "Dry")):

@@ -113,9 +113,9 @@ def test_a_lost_placeholder_takes_the_gpu_from_those_who_share_it_and_tells_them
     start(agent, look)
     assert grants(agent) == []
     assert shared.holders("red") == ["a"], "its containers may still run"
-    told = [event for event in shared.server.all(EVENTS) if event["reason"] == "GrantRevoked"]
-    assert [event["regarding"]["name"] for event in told] == ["a"]
-    assert "the placeholder of vGPU red is gone" in told[0]["note"]
+    revoked = [event for event in shared.server.all(EVENTS) if event["reason"] == "GrantRevoked"]
+    assert [event["regarding"]["name"] for event in revoked] == ["a"]
+    assert "the placeholder of vGPU red is gone" in revoked[0]["note"]
 
 
 def test_a_placeholder_that_only_the_watch_has_lost_is_there(

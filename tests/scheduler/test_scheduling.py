@@ -350,7 +350,7 @@ def test_what_an_earlier_run_holds_is_taken_up_if_it_is_still_right(
 
 @pytest.mark.parametrize("asks", [{}, {"request": "0.5", "limit": "0.1"}], ids=["nothing", "amiss"])
 def test_what_was_taken_is_given_back_when_it_was_changed_to_ask_for(asks: Raw) -> None:
-    async def tell(cluster: FakeCluster) -> None:
+    async def play(cluster: FakeCluster) -> None:
         cluster.server.inject(Fault.hang(), verb="patch", resource="sharepods")
         cluster.share("a")
         cluster.start("scheduler")
@@ -362,7 +362,7 @@ def test_what_was_taken_is_given_back_when_it_was_changed_to_ask_for(asks: Raw) 
         cluster.start("scheduler")
         await expect_holders(cluster, [])
 
-    run_scenario(tell, n1=1)
+    run_scenario(play, n1=1)
 
 
 @scenario(n1=1)
@@ -421,9 +421,9 @@ async def test_a_podspec_of_an_odd_form_is_told_of_and_holds_nobody_up(
     await expect_shared_gpu(cluster, "c")
     for name, field in (("a", "spec.tolerations"), ("b", "spec.affinity.nodeAffinity")):
         await expect_decided(cluster, name)
-        told = cluster.condition(name, "Scheduled")
-        assert (told["status"], told["reason"]) == ("False", "Invalid")
-        assert told["message"].startswith(f"{field}: is not as Kubernetes has it")
+        condition = cluster.condition(name, "Scheduled")
+        assert (condition["status"], condition["reason"]) == ("False", "Invalid")
+        assert condition["message"].startswith(f"{field}: is not as Kubernetes has it")
 
 
 @scenario(n1=2)

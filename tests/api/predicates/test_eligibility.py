@@ -1,4 +1,4 @@
-"""Which nodes a pod may go to: told anew when a node changes in what counts, else remembered."""
+"""Which nodes a pod may go to: found anew only when a node changes in what counts."""
 
 from typing import Any
 
@@ -22,7 +22,7 @@ def node(name: str, version: int = 1, **spec: Any) -> Node:
 
 
 class Nodes:
-    """The nodes' watch, told by the test."""
+    """The nodes' watch, driven by the test."""
 
     def __init__(self, *nodes: Node) -> None:
         self._reflector: Reflector[Node] = Reflector(FakeApiServer().client(), NODES)

@@ -1,4 +1,4 @@
-"""A program sees its own writes before the watch tells of them."""
+"""A program sees its own writes before the watch delivers them."""
 
 import asyncio
 from collections.abc import Callable
@@ -33,7 +33,7 @@ class Views:
         for version in versions:
             self._reflector._notify(self._reflector.store.put(thing(version)))
 
-    def told_up_to(self, version: str) -> None:
+    def reported_up_to(self, version: str) -> None:
         self._reflector._resource_version = version
 
     def gone(self) -> None:
@@ -77,11 +77,11 @@ def test_somebody_elses_later_write_replaces_an_answer() -> None:
 def test_an_answer_is_told_of_that_a_later_change_has_replaced() -> None:
     async def main() -> None:
         views = Views()
-        told: list[str] = []
+        versions: list[str] = []
 
         def note(change: Change[Raw]) -> None:
             written = views.latest.superseded(change)
-            told.append(written["metadata"]["resourceVersion"] if written else "")
+            versions.append(written["metadata"]["resourceVersion"] if written else "")
 
         views.subscribe(note)
         views.watched("1")
@@ -89,7 +89,7 @@ def test_an_answer_is_told_of_that_a_later_change_has_replaced() -> None:
         views.watched("2", "3", "4")
         views.latest.assume(thing("5"))
         views.watched("6", "7")
-        assert told == ["", "", "", "", "5", ""]
+        assert versions == ["", "", "", "", "5", ""]
 
     run_virtual(main())
 
@@ -173,14 +173,14 @@ def test_what_a_live_read_did_not_find_is_gone_though_the_watch_lags_behind() ->
 def test_what_was_made_is_believed_in_until_a_watch_is_past_it_and_has_not_told_of_it() -> None:
     async def main() -> None:
         views = Views()
-        views.told_up_to("3")
+        views.reported_up_to("3")
         views.latest.assume(thing("5"))
         await asyncio.sleep(1000)
-        views.told_up_to("4")
+        views.reported_up_to("4")
         assert views.version == "5"
-        views.told_up_to("")  # it lists again
+        views.reported_up_to("")  # it lists again
         assert views.version == "5"
-        views.told_up_to("6")
+        views.reported_up_to("6")
         assert views.version == ""
 
     run_virtual(main())
@@ -205,7 +205,7 @@ def test_whoever_follows_hears_of_each_name_that_may_say_something_else() -> Non
         views.latest.forget(Key("", "other"))
         views.latest.assume(thing("4"))
         assert not heard, "nothing has changed"
-        views.told_up_to("5")
+        views.reported_up_to("5")
         views.latest.expire()
         assert heard == [KEY]
         assert views.version == ""

@@ -146,7 +146,7 @@ Step = Callable[[Cluster], None]
 
 
 def changes_of(kind: type) -> st.SearchStrategy[Step]:
-    """What a watch, or a new list, tells of a kind."""
+    """What a watch, or a new list, reports of a kind."""
 
     def watched(obj: Object) -> Step:
         return lambda cluster: cluster.watched(obj)
@@ -198,7 +198,7 @@ DEMANDS = st.builds(
 )
 
 
-def told(decision: Decision) -> tuple[object, ...]:
+def described(decision: Decision) -> tuple[object, ...]:
     return (
         decision.outcome,
         decision.node,
@@ -233,7 +233,7 @@ def test_whatever_comes_in_whatever_order_it_equals_one_that_is_built(
             for uid in "xyz":
                 assert kept.held_by(uid) == built.held_by(uid)
             for decide in POLICIES:
-                assert told(decide(kept, demand)) == told(decide(built, demand))
+                assert described(decide(kept, demand)) == described(decide(built, demand))
         assert cluster.builds == 1, "it was built anew, not kept"
 
     with_cluster(scenario)

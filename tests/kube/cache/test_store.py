@@ -23,7 +23,7 @@ def by_node(obj: dict[str, Any]) -> list[str]:
 
 
 class StoreMachine(RuleBasedStateMachine):
-    """Random changes; what the store tells, replayed, must give what it holds."""
+    """Random changes; its reports, replayed, must give what it holds."""
 
     encode_as: type[dict[str, Any]] | None = None
 

@@ -13,7 +13,7 @@ from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 
 
 class Candidate:
-    """An elector that works until it is told to end, and the times at which it led."""
+    """An elector that works until it is ended, and the times at which it led."""
 
     def __init__(self, server: FakeApiServer, name: str, timeout: float = 15.0) -> None:
         self.elector = LeaderElector(

@@ -28,7 +28,7 @@ ABOUT = ObjectReference(api_version="v1", kind="Pod", namespace="a", name="p", u
 
 
 class Whole:
-    """A program with all its parts: each reconcile takes a while and tells an event."""
+    """A program with all its parts: each reconcile takes a while and emits an event."""
 
     def __init__(self, server: FakeApiServer, name: str = "one", seconds: float = 2) -> None:
         client = server.client()

@@ -76,7 +76,7 @@ def test_a_holder_added_meanwhile_survives_the_release(prepared: Cluster, agent:
 
     async def main() -> None:
         async with agent() as running:
-            # Another writer is quicker, and the agent's watch has not told it yet.
+            # Another writer is quicker, and the agent's watch has not delivered it yet.
             prepared.add_vgpu("red", *late)
             await running.unprepare(CLAIM)
 

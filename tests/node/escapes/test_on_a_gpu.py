@@ -123,7 +123,7 @@ class Watch:
         self._process = subprocess.Popen(
             command, env=environment, stdout=subprocess.PIPE, stderr=subprocess.PIPE, bufsize=0
         )
-        self.told: list[tuple[str, str, str]] = []
+        self.reported: list[tuple[str, str, str]] = []
 
     def __enter__(self) -> Self:
         assert self._process.stdout is not None
@@ -138,12 +138,12 @@ class Watch:
         """Its next events (reason, pod, note): so many, or those of so many seconds."""
         deadline = time.monotonic() + seconds
         assert self._process.stdout is not None
-        while len(self.told) < count and (left := deadline - time.monotonic()) > 0:
+        while len(self.reported) < count and (left := deadline - time.monotonic()) > 0:
             if select.select([self._process.stdout], [], [], left)[0]:
                 line = self._process.stdout.readline()
                 assert line, self._process.communicate()[1].decode()
-                self.told.append(tuple(json.loads(line)))
-        return self.told
+                self.reported.append(tuple(json.loads(line)))
+        return self.reported
 
 
 @pytest.fixture
@@ -182,15 +182,15 @@ def test_memory_past_the_library_is_told_and_charged_as_long_as_it_is_held(node:
     held = node.start(8 * MIB, held=True)
     watch = node.watch()
     escaped = node.start(300 * MIB, held=False)
-    told = watch.within(WITHIN_S, count=2)
-    assert sorted(reason for reason, _, _ in told) == ["MemoryOverLimit", "UnheldProcess"]
-    assert all(f"process {escaped.process.pid}" in note for _, _, note in told)
+    reported = watch.within(WITHIN_S, count=2)
+    assert sorted(reason for reason, _, _ in reported) == ["MemoryOverLimit", "UnheldProcess"]
+    assert all(f"process {escaped.process.pid}" in note for _, _, note in reported)
     eventually(lambda: node.overhead >= 300 * MIB, "what it has is charged to the claim")
     held.do("alloc", MIB, expect=OUT_OF_MEMORY)
     escaped.kill()
     eventually(lambda: node.overhead < 300 * MIB, "what it had is not charged any more")
     held.do("alloc", MIB)
-    assert watch.within(0.5, count=3) == told, "of the others there is nothing to tell"
+    assert watch.within(0.5, count=3) == reported, "of the others there is nothing to report"
 
 
 def test_on_request_it_is_ended_and_the_others_stay(node: Node, static_program: Path) -> None:

@@ -134,9 +134,9 @@ def test_one_that_is_not_held_is_an_event_of_its_pod_with_its_pid_and_a_number(n
 def test_the_log_says_it_with_pod_and_pid(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     node.uses(os.getpid(), 64 << 20)
     node.look()
-    told = capsys.readouterr().out
-    assert "default/a" in told
-    assert f"pid={os.getpid()}" in told
+    printed = capsys.readouterr().out
+    assert "default/a" in printed
+    assert f"pid={os.getpid()}" in printed
 
 
 def test_one_look_is_not_enough(node: Node) -> None:

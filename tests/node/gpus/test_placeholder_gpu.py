@@ -171,9 +171,13 @@ def test_what_is_not_one_whole_gpu_is_refused_with_the_reason(
     assert words in event["note"]
     stored = cluster.server.stored(VGPUS, "red")
     assert stored is not None
-    [told] = stored["status"]["conditions"]
-    assert (told["type"], told["status"], told["reason"]) == ("Shareable", "False", "NotShareable")
-    assert words in told["message"]
+    [condition] = stored["status"]["conditions"]
+    assert (condition["type"], condition["status"], condition["reason"]) == (
+        "Shareable",
+        "False",
+        "NotShareable",
+    )
+    assert words in condition["message"]
 
 
 def test_a_gpu_that_nvml_does_not_know_is_looked_for_again(

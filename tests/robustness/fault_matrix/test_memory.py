@@ -98,7 +98,7 @@ async def while_a_gang_is_let_wait(cluster: FakeCluster) -> None:
 
 @pytest.mark.slow
 @pytest.mark.parametrize(
-    "tell",
+    "steps",
     [
         while_it_runs,
         while_it_is_made,
@@ -111,11 +111,11 @@ async def while_a_gang_is_let_wait(cluster: FakeCluster) -> None:
     ],
 )
 def test_nothing_is_remembered_of_what_was_deleted(
-    tell: Callable[[FakeCluster], Awaitable[Any]],
+    steps: Callable[[FakeCluster], Awaitable[Any]],
 ) -> None:
     async def scenario(cluster: FakeCluster) -> None:
         cluster.start()
-        await tell(cluster)
+        await steps(cluster)
         assert NAME in repr(cluster.server.storage.objects)
         cluster.clear()
         await expect_no_vgpus(cluster, seconds=LONG)

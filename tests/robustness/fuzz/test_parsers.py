@@ -187,9 +187,9 @@ def test_no_damaged_manifest_does_anything_but_be_understood_or_be_refused() -> 
             metadata = {"name": "p", "annotations": annotations | ours}
         of_pods[outcome(partial(pod.demand_of, {"metadata": metadata}))] += 1
     click.echo(f"damaged manifests: {dict(seen)}, of pods: {dict(of_pods)}")
-    for told in (seen, of_pods):
-        assert set(told) <= {"read", "read as nothing", "refused"}
-        assert min(told["read"], told["refused"]) > 50
+    for counts in (seen, of_pods):
+        assert set(counts) <= {"read", "read as nothing", "refused"}
+        assert min(counts["read"], counts["refused"]) > 50
 
 
 def test_the_corpus_is_yaml() -> None:

@@ -1,4 +1,4 @@
-"""The life that is told on the lab, and the points of it that meet a trouble."""
+"""Plays a life on the lab, and strikes some of its writes."""
 
 import time
 from collections.abc import Callable, Iterator, Sequence
@@ -16,13 +16,13 @@ from robustness.lab_faults.proxy import Proxy, kubeconfig_through
 from robustness.lab_faults.troubles import KILLING, TROUBLES
 from robustness.lab_faults.watcher import Watcher
 
-PATIENCE: Final = 90.0
+STEP_SECONDS: Final = 90.0
 """Seconds that each step of a life may take."""
-AT_ONCE: Final = 7
-"""How many writes of one telling meet its trouble."""
+WRITES_A_RUN: Final = 7
+"""How many writes of one run meet its trouble."""
 AGENTS: Final = "agents"
-SAID: Final = 4000
-"""How many characters of what programs said last are shown."""
+LOG_CHARACTERS: Final = 4000
+"""How many characters of the programs' logs a failure shows."""
 _REPLICAS: Final = 2
 
 
@@ -34,8 +34,8 @@ class Troubled(NamedTuple):
     programs: Programs
 
 
-class Telling(NamedTuple):
-    """One telling of the life: the trouble, and the writes (from 1) that meet it."""
+class Run(NamedTuple):
+    """One run of the life: the trouble, and the writes (from 1) that meet it."""
 
     trouble: str
     writes: tuple[int, ...]
@@ -73,17 +73,17 @@ def troubled(space: Space) -> Iterator[Troubled]:
 
 
 def count_writes(lab: Troubled) -> tuple[int, int]:
-    """Tell the life without trouble: how many writes it has, and how many without the agents'."""
+    """Play the life without trouble: how many writes it has, and how many without the agents'."""
     counts = []
     for only in (None, tuple(ACCOUNTS)):
         lab.proxy.arm(only=only)
-        _tell(lab)
+        _run_life(lab)
         counts.append(lab.proxy.writes)
     return counts[0], counts[1]
 
 
-def tellings(writes: int, writes_of_two: int, rounds: int) -> Iterator[Telling]:
-    """Some tellings of each trouble, so that all writes are met in turn.
+def runs(writes: int, writes_of_two: int, rounds: int) -> Iterator[Run]:
+    """Some runs with each trouble, so that all writes are met in turn.
 
     Args:
         writes: of the life.
@@ -92,61 +92,59 @@ def tellings(writes: int, writes_of_two: int, rounds: int) -> Iterator[Telling]:
     """
     for number, trouble in enumerate(TROUBLES):
         of = writes_of_two if trouble in KILLING else writes
-        step = of // AT_ONCE
+        step = of // WRITES_A_RUN
         for turn in range(rounds):
             first = 1 + (number + turn * len(TROUBLES)) % step
-            yield Telling(trouble, tuple(first + each * step for each in range(AT_ONCE)))
+            yield Run(trouble, tuple(first + each * step for each in range(WRITES_A_RUN)))
 
 
 def play(
-    lab: Troubled, told: Sequence[Telling], say: Callable[[str], object] = lambda _: None
+    lab: Troubled, chosen: Sequence[Run], say: Callable[[str], object] = lambda _: None
 ) -> Tally:
-    """Tell the life with its troubles; how the points went."""
+    """Play the life with its troubles; how the points went."""
     total = Tally()
-    for telling in told:
+    for run in chosen:
         began = time.monotonic()
-        tally = _play(lab, telling)
-        say(f"{telling}: {tally} ({time.monotonic() - began:.0f} s)")
+        tally = _play(lab, run)
+        say(f"{run}: {tally} ({time.monotonic() - began:.0f} s)")
         total.add(tally)
         if tally.stuck:
             break  # what it has left would be in the way of the next
     return total
 
 
-def _play(lab: Troubled, telling: Telling) -> Tally:
-    trouble = TROUBLES[telling.trouble]
-    only = tuple(ACCOUNTS) if telling.trouble in KILLING else None
+def _play(lab: Troubled, run: Run) -> Tally:
+    trouble = TROUBLES[run.trouble]
+    only = tuple(ACCOUNTS) if run.trouble in KILLING else None
     tally, stuck = Tally(), ""
-    lab.proxy.arm(
-        telling.writes, lambda writer: trouble(lab.proxy, lab.programs, writer), only=only
-    )
+    lab.proxy.arm(run.writes, lambda writer: trouble(lab.proxy, lab.programs, writer), only=only)
     with Watcher(lab.space.stage) as watcher:
         try:
-            _tell(lab)
+            _run_life(lab)
         except AssertionError as error:
             stuck = str(error)
     tally.tried = lab.proxy.struck
-    tally.struck[telling.trouble] = tally.showed[telling.trouble] = lab.proxy.struck
+    tally.struck[run.trouble] = tally.showed[run.trouble] = lab.proxy.struck
     left = watcher.left(lab.space.name)
     if stuck:
-        tally.stuck.append(f"{telling}: {stuck}; left: {left}")
+        tally.stuck.append(f"{run}: {stuck}; left: {left}")
     elif left:
-        tally.leaked.append(f"{telling}: {left}")
-    tally.overcommitted += [f"{telling}: {wrong}" for wrong in watcher.overcommitted]
+        tally.leaked.append(f"{run}: {left}")
+    tally.overcommitted += [f"{run}: {wrong}" for wrong in watcher.overcommitted]
     tally.converged = 0 if tally.wrong else tally.tried
     return tally
 
 
-def _tell(lab: Troubled) -> None:
-    """Tell the life.
+def _run_life(lab: Troubled) -> None:
+    """Play the life.
 
     Raises:
-        AssertionError: something never came true; with what the programs said last.
+        AssertionError: something never came true; with the end of the programs' logs.
     """
     try:
         _live(lab.space)
     except AssertionError as error:
-        raise AssertionError(f"{error}\n{lab.programs.said()[-SAID:]}") from error
+        raise AssertionError(f"{error}\n{lab.programs.said()[-LOG_CHARACTERS:]}") from error
 
 
 def _live(space: Space) -> None:
@@ -158,18 +156,18 @@ def _live(space: Space) -> None:
         "d": {"request": "0.7"},
     }.items():
         space.share(name, gpu | {"memory": "64Mi"}, REST)
-    places = {name: space.ready(name, seconds=PATIENCE) for name in "abcd"}
+    places = {name: space.ready(name, seconds=STEP_SECONDS) for name in "abcd"}
     assert places["a"] == places["b"]
     assert len(set(places.values())) == len("abcd") - 1
     space.delete("sharepod", "d")
     space.share("e", {"request": "0.7", "memory": "64Mi"}, REST)
-    space.ready("e", seconds=PATIENCE)
+    space.ready("e", seconds=STEP_SECONDS)
     space.stage.kubectl("delete", "sharepods", "-n", space.name, "--all", "--wait=false")
     watcher = Watcher(space.stage)
     eventually(
         lambda: not watcher.left(space.name),
         "all to be gone",
-        seconds=PATIENCE,
+        seconds=STEP_SECONDS,
         explain=lambda: str(watcher.left(space.name)),
     )
 

@@ -29,12 +29,12 @@ def judged(run: Callable[[Callable[[str], None]], bool]) -> tuple[Verdict, str]:
     """
     with tempfile.TemporaryFile() as notes:
 
-        def told(name: str) -> None:
+        def report(name: str) -> None:
             os.pwrite(notes.fileno(), name.encode().ljust(_NOTE)[:_NOTE], 0)
 
         child = os.fork()
         if not child:
-            _in_child(lambda: run(told))
+            _in_child(lambda: run(report))
         _, status = os.waitpid(child, 0)
         if os.waitstatus_to_exitcode(status) == _SURVIVED:
             return "survived", ""

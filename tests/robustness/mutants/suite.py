@@ -104,7 +104,7 @@ class Suite:
         if not tests:
             return "not run", ""
         run = self._run if mutant.function else _run_anew
-        verdict, name = judged(lambda told: run(mutant, tests, told))
+        verdict, name = judged(lambda report: run(mutant, tests, report))
         if name:
             killers = self._killers[mutant.module, mutant.function]
             if name in killers:
@@ -129,9 +129,9 @@ class Suite:
             key=lambda test: killers.index(test.name) if test.name in killers else len(killers),
         )
 
-    def _run(self, mutant: Mutant, tests: Iterable[Test], told: Callable[[str], None]) -> bool:
+    def _run(self, mutant: Mutant, tests: Iterable[Test], report: Callable[[str], None]) -> bool:
         self._functions.swap(mutant)
-        return all(_passes_in_time(self._items[test.name], test, told) for test in tests)
+        return all(_passes_in_time(self._items[test.name], test, report) for test in tests)
 
     def _learn(self) -> list[Test]:
         """Run all tests on the unchanged program; note what they run and how long."""
@@ -190,8 +190,8 @@ def with_suite(package: str, use: Callable[[Suite], None]) -> None:
         sys.exit(int(failed))
 
 
-def _run_anew(mutant: Mutant, tests: Sequence[Test], told: Callable[[str], None]) -> bool:
-    told("import")
+def _run_anew(mutant: Mutant, tests: Sequence[Test], report: Callable[[str], None]) -> bool:
+    report("import")
     limit_time(_SECONDS_TO_IMPORT)
     forget_modules(SOURCES, REPOSITORY / "tests")
     sys.meta_path.insert(0, Changed(SOURCES, mutant))
@@ -199,7 +199,7 @@ def _run_anew(mutant: Mutant, tests: Sequence[Test], told: Callable[[str], None]
     passed: list[bool] = []
 
     def run(items: Sequence[pytest.Item]) -> None:
-        passed.append(all(_passes_in_time(item, known[item.nodeid], told) for item in items))
+        passed.append(all(_passes_in_time(item, known[item.nodeid], report) for item in items))
 
     failed = pytest.main([*_OPTIONS, *known], plugins=[_Instead(run)])
     return not failed and passed == [True]
@@ -219,8 +219,8 @@ def _few_examples(items: Iterable[pytest.Item]) -> None:
             machine.settings = settings(asked, max_examples=min(asked.max_examples, _EPISODES))
 
 
-def _passes_in_time(item: pytest.Item, test: Test, told: Callable[[str], None]) -> bool:
-    told(test.name)
+def _passes_in_time(item: pytest.Item, test: Test, report: Callable[[str], None]) -> bool:
+    report(test.name)
     limit_time(_TIMES_LONGER * test.seconds + _SECONDS_MORE)
     return _passes(item)
 

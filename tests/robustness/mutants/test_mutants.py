@@ -1,4 +1,4 @@
-"""Mutants are what they say, and what becomes of them is told right."""
+"""Mutants are what they say, and their verdicts are right."""
 
 import importlib
 import importlib.util
@@ -133,9 +133,9 @@ def test_a_fork_is_judged_by_how_it_ends(run: Callable[[object], bool], verdict:
 
 
 def test_it_is_known_what_the_fork_was_at() -> None:
-    def run(told: Callable[[str], None]) -> bool:
-        told("a long name")
-        told("the last")
+    def run(report: Callable[[str], None]) -> bool:
+        report("a long name")
+        report("the last")
         return False
 
     assert judged(run) == ("killed", "the last")

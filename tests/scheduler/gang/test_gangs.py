@@ -347,7 +347,7 @@ async def cut_off_when_robbed(cluster: FakeCluster, write: int, fault: Fault) ->
     """Injects a fault at one write; returns the writes since the native pod has the GPU."""
     made = 0
 
-    async def tell(cluster: FakeCluster) -> None:
+    async def steps(cluster: FakeCluster) -> None:
         nonlocal made
         await robbed(cluster)
         before = cluster.server.writes
@@ -358,7 +358,7 @@ async def cut_off_when_robbed(cluster: FakeCluster, write: int, fault: Fault) ->
         assert nodes(cluster) == ["n2", "n2"]
         assert holding(cluster) == ["a", "b"]
 
-    await cluster.play(tell)
+    await cluster.play(steps)
     return made
 
 

@@ -75,9 +75,9 @@ async def test_one_that_cannot_be_told_keeps_its_mates_from_going_alone(
     cluster.plain("a", "0.6", labels=labels(2))
     cluster.plain("b", "0.6", labels=labels(2))
     await expect_running(cluster, "a", "b")
-    told = [
+    found = [
         each.path.name
         for each in cluster.server.requests
         if (each.verb, each.resource) == ("patch", "pods") and each.path.name in {"a", "b"}
     ]
-    assert told == ["a"] * 21 + ["b"]
+    assert found == ["a"] * 21 + ["b"]

@@ -128,8 +128,8 @@ async def test_who_could_not_be_asked_to_leave_is_asked_again_at_once(cluster: F
     cluster.share("high", "0.7", labels=high())
     await expect_running(cluster, "high", seconds=5)
     assert evicted(cluster) == ["low", "low"]
-    told = [event for event in cluster.events("high") if event.startswith("Preempting")]
-    assert len(told) == 1
+    preempting = [event for event in cluster.events("high") if event.startswith("Preempting")]
+    assert len(preempting) == 1
 
 
 @scenario(n1=2)
