@@ -3,11 +3,13 @@
 import pytest
 
 from expectations import expect_holders, expect_running
+from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.actors import BY_EXTENDER
-from fakes.cluster.extender import bind, fit, offer, placed, pod, schedule, start
+from fakes.cluster.extender import bind, fit, offer, placed, pod, schedule, start, vgpus
 from fakes.cluster.pods import bound
 from fakes.cluster.state import gates, the_pod
+from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import PODS
 from kubeshare.simulator.control import Fault
 
@@ -49,6 +51,27 @@ async def test_a_gate_whose_removal_fails_is_removed_again(cluster: FakeCluster)
     cluster.start("scheduler")
     await cluster.until(lambda: not gates(cluster, "a"))
     assert await schedule(cluster, "a") == ""
+    await expect_holders(cluster, ["a"])
+
+
+@scenario(n1=1)
+async def test_sched_releases_nothing_of_a_pod_that_it_has_handed_over(
+    cluster: FakeCluster,
+) -> None:
+    cluster.configure(gpushare=BY_THE_EXTENDER)
+    await start(cluster)
+    await cluster.kill("devices", "extender")
+    made = pod(cluster, "a", 4, gated=True)
+    [vgpu] = vgpus(cluster)
+    holder = manifests.holder(made["metadata"]["uid"], "a")
+    cluster.server.change(
+        VGPUS, vgpu["metadata"]["name"], "", lambda obj: obj["status"].update(holders=[holder])
+    )
+    conflict = Fault.answer(409, "Conflict", after=True)
+    cluster.server.inject(conflict, verb="patch", resource="pods")
+    cluster.start("scheduler")
+    await cluster.until(lambda: not gates(cluster, "a"))
+    await cluster.quiet(5)
     await expect_holders(cluster, ["a"])
 
 
