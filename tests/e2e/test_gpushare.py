@@ -137,6 +137,11 @@ def test_the_published_samples_are_packed_held_to_their_memory_and_shown(
     assert rows["binpack-4"] == [space.name, "0", str(units)]
     assert details[-1][-2:] == [sums[-1], percent]
 
+    [pod] = space.pods(app="binpack-1")
+    environment = space.run(pod["metadata"]["name"], "env").splitlines()
+    expected = {"IDX": "0", "POD": "2", "CONTAINER": "2", "DEV": str(units)}
+    assert {f"{PREFIX}{name}={value}" for name, value in expected.items()} <= set(environment)
+
     # A restarted plugin offers the same; pods that run keep what they have.
     lives = {pod["metadata"]["uid"] for pod in space.pods()}
     before = stage.containers(NODE_AGENT, HERE)

@@ -45,8 +45,9 @@ RARE = {
         Permission("create", "", "pods/eviction"),
         Permission("patch", "events.k8s.io", "events"),
     },
-    # tests/node/test_rights.py uses each.
+    # tests/node/test_rights.py uses each; tests/node/device_plugin patches the status of the Node.
     "kubeshare-node-agent": {
+        Permission("patch", "", "nodes/status"),
         Permission("get", KUBESHARE, "vgpus"),
         Permission("get", "", "pods"),
         Permission("create", "events.k8s.io", "events"),

@@ -93,11 +93,13 @@ def agent(
         async with server.client(AGENT) as client:
             agent = Agent(client, NODE, paths, gpus, library)
             agent.inventory.found = gpus.read()
-            reflectors = (agent.view.vgpus, agent.view.pods, agent.dra_gpus.reflector)
+            gpushare = (agent.gpushare.nodes, agent.gpushare.configmaps)
+            reflectors = (agent.view.vgpus, agent.view.pods, agent.dra_gpus.reflector, *gpushare)
             tasks = [asyncio.create_task(reflector.run()) for reflector in reflectors]
             try:
                 await agent.view.wait_for_sync()
                 await agent.dra_gpus.reflector.wait_for_sync()
+                await agent.gpushare.nodes.wait_for_sync()
                 yield agent
             finally:
                 for task in tasks:

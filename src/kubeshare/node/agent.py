@@ -110,6 +110,8 @@ class Agent:
         self.dra_gpus.reflector.subscribe(lambda _: self.inventory.refresh_soon())
         self.grants = Grants(paths.run_folder)
         self._run_folder = paths.run_folder
+        self.events = EventRecorder(client, "kubeshare.nthu/node-agent", node)
+        self.gpushare = GpushareResources(client, node, paths, self.inventory, self.events)
         self.preparer = Preparer(
             client,
             self.view,
@@ -118,11 +120,11 @@ class Agent:
             library=library,
             cdi_folders=[paths.static_cdi_folder, paths.dynamic_cdi_folder],
             gpus_of_others=None if allocated else partial(self._gpus_of_others, socket),
+            gpushare_unit=self.gpushare.unit_bytes,
         )
         self.releaser = Releaser(
             client, self.view, self.grants, paths.dynamic_cdi_folder, on_grant_ended
         )
-        self.events = EventRecorder(client, "kubeshare.nthu/node-agent", node)
         self.placeholders = PlaceholderGpus(
             client,
             self.view,
@@ -131,7 +133,6 @@ class Agent:
             allocated or partial(allocated_gpus, socket, uuid_of),
         )
         self.slices = SlicePublisher(client, node)
-        self.gpushare = GpushareResources(client, node, paths, self.inventory, self.events)
         mounts = ClaimMounts(Paths(paths.run_folder).claims)
         self.reconciler = Reconciler(
             client,
@@ -177,6 +178,8 @@ class Agent:
         """Serve the kubelet until cancelled, once the caches and the first reading are there."""
         await self.view.wait_for_sync()
         await self.dra_gpus.reflector.wait_for_sync()
+        await self.gpushare.nodes.wait_for_sync()
+        await self.gpushare.configmaps.wait_for_sync()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.inventory.run())
             group.create_task(self.escapes.run())

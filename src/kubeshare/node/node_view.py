@@ -32,8 +32,9 @@ class NodeContainerLimits(Struct, frozen=True):
 
 
 class NodeContainerSpec(Struct, frozen=True):
-    """The resources of a container."""
+    """A container and its resources."""
 
+    name: str = ""
     resources: NodeContainerLimits = field(default_factory=NodeContainerLimits)
 
 
@@ -48,6 +49,7 @@ class NodePodSpec(Struct, frozen=True, kw_only=True, rename="camel"):
 
     node_name: str = ""
     containers: tuple[NodeContainerSpec, ...] = ()
+    init_containers: tuple[NodeContainerSpec, ...] = ()
     resource_claims: tuple[NodeNamed, ...] = ()
 
 

@@ -16,7 +16,7 @@ from kubeshare.kube.resources import CONFIG_MAPS, EVENTS, NODES, Raw
 from kubeshare.node.device_plugin.gpushare import GpushareResources
 from kubeshare.node.gpus.inventory import Inventory
 from kubeshare.node.paths import NodePaths
-from kubeshare.simulator.control import FakeApiServer, run_virtual, until
+from kubeshare.simulator.control import Authorizer, FakeApiServer, Permission, run_virtual, until
 
 COUNT = "aliyun.com/gpu-count"
 
@@ -99,13 +99,16 @@ def units(offered: GpushareResources) -> list[tuple[int, bool]] | None:
     return None if gpus is None else [(gpu.units, gpu.healthy) for gpu in gpus]
 
 
-def test_an_owned_node_of_the_family_offers_its_memory_and_counts_its_gpus(offer: Offer) -> None:
+def test_an_owned_node_of_the_family_offers_its_memory_and_counts_its_gpus(
+    offer: Offer, rights: Authorizer
+) -> None:
     async def act(offered: GpushareResources) -> None:
         await offer.begin()
         await until(lambda: units(offered) == [(16, True), (16, True)])
         await until(lambda: offer.count == "2")
 
     offer.run(act)
+    assert Permission("patch", "", "nodes/status") in rights.used
 
 
 def test_the_label_of_kubeshare_names_the_family_too(offer: Offer) -> None:

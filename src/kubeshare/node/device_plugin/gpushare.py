@@ -64,6 +64,7 @@ class GpushareResources:
         events: EventRecorder,
     ) -> None:
         self._client = client
+        self._node = node
         self._inventory = inventory
         self._events = events
         self._usual_seconds = inventory.interval
@@ -76,6 +77,13 @@ class GpushareResources:
         self.controller.watch(self.nodes, lambda _: (node,))
         self.controller.watch(self.configmaps, lambda _: (node,))
         self.controller.watch(inventory.reflector, lambda _: (node,))
+
+    def unit_bytes(self) -> int | None:
+        """The bytes of a unit of memory; None unless the node is dedicated to gpushare."""
+        node = self.nodes.store.get(self._node)
+        if node is None or family_of(node) != FAMILY_GPUSHARE:
+            return None
+        return self._configuration.now().gpushare.unit_bytes
 
     async def reconcile(self, name: str) -> None:
         """Offer what the node, its GPUs and the configuration say now.

@@ -18,6 +18,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import msgspec
@@ -133,29 +134,48 @@ def claim_device(grant: str) -> str:
     return f"{CDI_CLAIM_KIND}={grant}"
 
 
-def claim_spec(mounts: Mapping[str, ClaimMounts]) -> dict[str, Any]:
+def environment_name(claim: str, container: str) -> str:
+    """The name of the device that gives a container its variables; no share has such a name."""
+    return f"{claim}.env.{container}"
+
+
+def claim_spec(
+    mounts: Mapping[str, ClaimMounts], environments: Mapping[str, Mapping[str, str]]
+) -> dict[str, Any]:
     """The CDI spec that mounts the folder of a grant and the device library into a container.
 
-    ``mounts`` has the name of each grant of the claim.
+    Args:
+        mounts: by the name of each grant of the claim.
+        environments: by the name of the device that sets them, the variables of a container.
     """
     return {
         "cdiVersion": _VERSION,
         "kind": CDI_CLAIM_KIND,
         "devices": [
-            {
-                "name": grant,
-                "containerEdits": {
-                    "mounts": [
-                        _mount(paths.claim, CONTAINER_CLAIM, "ro"),
-                        _mount(paths.counters, CONTAINER_COUNTERS, "rw"),
-                        _mount(paths.library, CONTAINER_LIBRARY, "ro"),
-                        _mount(paths.preload, CONTAINER_PRELOAD, "ro"),
-                    ]
-                },
-            }
-            for grant, paths in sorted(mounts.items())
+            *(
+                {"name": name, "containerEdits": {"env": _assignments(variables)}}
+                for name, variables in sorted(environments.items())
+            ),
+            *(
+                {
+                    "name": grant,
+                    "containerEdits": {
+                        "mounts": [
+                            _mount(paths.claim, CONTAINER_CLAIM, "ro"),
+                            _mount(paths.counters, CONTAINER_COUNTERS, "rw"),
+                            _mount(paths.library, CONTAINER_LIBRARY, "ro"),
+                            _mount(paths.preload, CONTAINER_PRELOAD, "ro"),
+                        ]
+                    },
+                }
+                for grant, paths in sorted(mounts.items())
+            ),
         ],
     }
+
+
+def _assignments(variables: Mapping[str, str]) -> list[str]:
+    return [f"{name}={value}" for name, value in sorted(variables.items())]
 
 
 def _mount(source: Path, target: str, mode: str) -> dict[str, Any]:
@@ -166,17 +186,22 @@ def _mount(source: Path, target: str, mode: str) -> dict[str, Any]:
     }
 
 
-def write_claim(folder: Path, claim: str, mounts: Mapping[str, ClaimMounts]) -> None:
+def write_claim(
+    folder: Path,
+    claim: str,
+    mounts: Mapping[str, ClaimMounts],
+    environments: Mapping[str, Mapping[str, str]] = MappingProxyType({}),
+) -> None:
     """Write the spec of a claim (its uid) by rename, into a folder that is created if missing.
 
-    ``mounts`` are by the names of its grants.
+    ``mounts`` and ``environments`` are those of :func:`claim_spec`.
     """
     target = _file(folder, claim)
     folder.mkdir(parents=True, exist_ok=True)
     # Runtimes read only .json and .yaml files, so they ignore the draft.
     draft = target.with_suffix(".tmp")
     with draft.open("w", encoding="utf-8") as stream:
-        json.dump(claim_spec(mounts), stream)
+        json.dump(claim_spec(mounts, environments), stream)
         stream.flush()
         os.fsync(stream.fileno())
     draft.replace(target)

@@ -8,7 +8,7 @@ Prepare is idempotent: the same holders give the same grants, spec and response.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 
 import structlog
@@ -23,11 +23,12 @@ from kubeshare.node.dra import cdi
 from kubeshare.node.dra.attachment import Attachment, Use, of_one_share, of_several_shares
 from kubeshare.node.dra.claims import AllocationResult, Claims, PodClaim
 from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError, PreparedDevice
+from kubeshare.node.dra.gpushare_environment import variables
 from kubeshare.node.dra.grants import GrantRefusedError, Grants, PodGrant
 from kubeshare.node.dra.pod_shares import GpusOfOthers, PodShares
 from kubeshare.node.gpus.inventory import Inventory
 from kubeshare.node.library import InstalledLibrary
-from kubeshare.node.node_view import NODE_PODS, NodeView
+from kubeshare.node.node_view import NODE_PODS, NodePod, NodeView
 from kubeshare.tokens.files.grants import GrantedShare
 
 log = structlog.get_logger(__name__)
@@ -48,6 +49,7 @@ class Preparer:
         library: the device library that containers mount.
         cdi_folders: the runtime's folders; specs of claims are written into the last one.
         gpus_of_others: as in :class:`PodShares`.
+        gpushare_unit: the bytes of a unit of memory where gpushare pods use the node, or None.
         holder_wait: seconds to wait for holders and their GPUs.
 
     Attributes:
@@ -64,11 +66,14 @@ class Preparer:
         library: InstalledLibrary,
         cdi_folders: Sequence[Path],
         gpus_of_others: GpusOfOthers | None = None,
+        gpushare_unit: Callable[[], int | None] = lambda: None,
         holder_wait: float = HOLDER_WAIT_SECONDS,
     ) -> None:
         self._client = client
         self._claims = Claims(client, view.pods)
         self._view = view
+        self._inventory = inventory
+        self._gpushare_unit = gpushare_unit
         self._shares = PodShares(view, inventory, gpus_of_others)
         self._grants = grants
         self._library = library
@@ -103,6 +108,7 @@ class Preparer:
         try:
             shares = await self._shares.wait(pod, claim.pod_uid, self._holder_wait)
             attachment = await self._attachment(reference, claim, shares)
+            environments = await self._environments(reference, claim, shares)
             if before is not None:
                 is_new = self._was_interrupted(before, attachment)
             if is_new:
@@ -113,7 +119,8 @@ class Preparer:
             self._grants.write(reference, claim.pod_name, claim.pod_uid, attachment.grants)
             # While the token daemon reads the grants; only the response makes a device known.
             mounts = {name: self._mounts(name) for name in attachment.grants}
-            cdi.write_claim(self._cdi_folders[-1], reference.uid, mounts)
+            folder = self._cdi_folders[-1]
+            cdi.write_claim(folder, reference.uid, mounts, dict(environments.values()))
             for name in attachment.grants:
                 await self._grants.wait_active(name, max(1.0, deadline - loop.time()))
         except (
@@ -128,7 +135,8 @@ class Preparer:
                 cdi.remove_claim(self._cdi_folders[-1], reference.uid)
             raise ClaimRefusedError(f"pod {pod}: {error}") from error
         return [
-            _prepared(result, attachment.uses[result.request], gpus) for result in claim.results
+            _prepared(result, attachment.uses[result.request], gpus, environments)
+            for result in claim.results
         ]
 
     async def _attachment(
@@ -138,10 +146,7 @@ class Preparer:
         requests = [result.request for result in claim.results]
         if not any(share.share for share in shares):
             return of_one_share(reference.uid, shares, requests)
-        pod = self._view.pods.store.by_uid(claim.pod_uid)
-        if pod is None or not pod.requests_of(reference.name):
-            # kube-scheduler names the claim before it binds the pod; the watch may be late.
-            pod = await self._client.get(NODE_PODS, claim.pod_name, reference.namespace)
+        pod = await self._pod(reference, claim)
         made_by = pod.requests_of(reference.name) if pod.metadata.uid == claim.pod_uid else {}
         for request in requests:
             if request not in made_by:
@@ -153,6 +158,35 @@ class Preparer:
         containers = {request: made_by[request] for request in requests}
         listed = listed_shares(pod.metadata.annotations)
         return of_several_shares(reference.uid, shares, listed, containers)
+
+    async def _environments(
+        self, reference: ClaimReference, claim: PodClaim, shares: list[GrantedShare]
+    ) -> dict[str, tuple[str, dict[str, str]]]:
+        """Request of the claim → device and variables of its container, of a gpushare pod."""
+        unit = self._gpushare_unit()
+        if unit is None:
+            return {}
+        pod = await self._pod(reference, claim)
+        if pod.metadata.uid != claim.pod_uid:
+            return {}
+        found = variables(pod, shares, self._index, unit)
+        return {
+            request: (cdi.environment_name(reference.uid, container), found[container])
+            for request, container in pod.requests_of(reference.name).items()
+            if container in found
+        }
+
+    def _index(self, uuid: str) -> int:
+        device = self._inventory.device(uuid)
+        return -1 if device is None else device.index
+
+    async def _pod(self, reference: ClaimReference, claim: PodClaim) -> NodePod:
+        """The pod of a claim; it names the container of each request if kube-scheduler does."""
+        pod = self._view.pods.store.by_uid(claim.pod_uid)
+        if pod is None or not pod.requests_of(reference.name):
+            # kube-scheduler names the claim before it binds the pod; the watch may be late.
+            pod = await self._client.get(NODE_PODS, claim.pod_name, reference.namespace)
+        return pod
 
     def _was_interrupted(self, before: PodGrant, attachment: Attachment) -> bool:
         """Whether a crash left only some of the grants, which no container uses then.
@@ -194,7 +228,21 @@ def _gpus(shares: Iterable[GrantedShare]) -> list[tuple[str, str]]:
     return [(share.uuid, share.share) for share in shares]
 
 
-def _prepared(result: AllocationResult, use: Use, gpus: Mapping[str, str]) -> PreparedDevice:
-    """The response for one request; ``gpus`` are the CDI names of GPUs by UUID."""
+def _prepared(
+    result: AllocationResult,
+    use: Use,
+    gpus: Mapping[str, str],
+    environments: Mapping[str, tuple[str, dict[str, str]]],
+) -> PreparedDevice:
+    """The response for one request.
+
+    Args:
+        result: the request.
+        use: what its container uses.
+        gpus: the CDI names of GPUs by UUID.
+        environments: by request, the device with the variables of its container.
+    """
     devices = (*(gpus[uuid] for uuid in use.gpus), cdi.claim_device(use.grant))
+    if result.request in environments:
+        devices += (cdi.claim_device(environments[result.request][0]),)
     return PreparedDevice(result.request, result.pool, result.device, devices, result.share_id)
