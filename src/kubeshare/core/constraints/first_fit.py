@@ -22,7 +22,7 @@ _Facts: TypeAlias = tuple[int, int, int, str, str | None, frozenset[str], frozen
 
 
 class SortedDevices(NamedTuple):
-    """Devices of one node that take holders, as parallel lists.
+    """Devices of one node that take holders, as parallel tuples, which are near in memory.
 
     Attributes:
         keys: ascending.
@@ -31,20 +31,20 @@ class SortedDevices(NamedTuple):
         devices: the devices themselves.
     """
 
-    keys: list[Key]
-    amounts: list[int]
-    facts: list[_Facts]
-    devices: list[Device]
+    keys: tuple[Key, ...]
+    amounts: tuple[int, ...]
+    facts: tuple[_Facts, ...]
+    devices: tuple[Device, ...]
 
     @classmethod
     def of(cls, devices: Iterable[tuple[Key, Device]]) -> "SortedDevices":
         """Sort devices that have a group (:func:`.checks.groups`), each with its key."""
         ordered = sorted(devices)
         return cls(
-            [key for key, _ in ordered],
-            [key[1] for key, _ in ordered],
-            [_facts(device) for _, device in ordered],
-            [device for _, device in ordered],
+            tuple([key for key, _ in ordered]),
+            tuple([key[1] for key, _ in ordered]),
+            tuple([_facts(device) for _, device in ordered]),
+            tuple([device for _, device in ordered]),
         )
 
 

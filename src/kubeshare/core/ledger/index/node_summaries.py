@@ -22,7 +22,9 @@ class NodeSummaries(NodeDevices, ABC, Generic[Summary]):
 
     def __init__(self, ledger: "Ledger") -> None:
         self._nodes = ledger.nodes
-        self._stale = set(ledger.nodes)
+        # A dict keeps the order of the nodes: what is made one after another is near in memory,
+        # and a score that goes through thousands of nodes mostly waits for memory.
+        self._stale = dict.fromkeys(ledger.nodes)
         self._of: dict[str, Summary] = {}
         super().__init__(ledger)
 
@@ -44,8 +46,8 @@ class NodeSummaries(NodeDevices, ABC, Generic[Summary]):
     def device_changed(self, before: Device | None, after: Device | None) -> None:
         """Replace a device, and mark its node."""
         super().device_changed(before, after)
-        self._stale.update(device.node for device in (before, after) if device)
+        self._stale |= {device.node: None for device in (before, after) if device}
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
         """Mark a node."""
-        self._stale.update(node.name for node in (before, after) if node)
+        self._stale |= {node.name: None for node in (before, after) if node}
