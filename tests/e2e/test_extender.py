@@ -122,15 +122,16 @@ def inspected(stage: Stage) -> dict[int, tuple[int, int]]:
 def test_kube_scheduler_and_the_extender_place_the_published_samples(
     stage: Stage, space: Space, units: int
 ) -> None:
-    amounts = {"binpack-1": 2, "binpack-2": 2, "binpack-3": 2, "binpack-4": units}
+    amounts = {"binpack-1": 2, "binpack-2": 2, "binpack-3": 2, "binpack-4": units - 4}
     for name, amount in amounts.items():
         space.create(deployment(name, template(name, amount)))
         space.until_running(1, app=name)
     found = {name: published(space, name) for name in amounts}
     assert [each["IDX"] for each in found.values()] == ["0", "0", "0", "1"]
     assert {name: int(each["POD"]) for name, each in found.items()} == amounts
-    assert inspected(stage) == {0: (6, units), 1: (units, units)}
+    assert inspected(stage) == {0: (6, units), 1: (units - 4, units)}
 
+    # There is enough memory on the node, and not on one GPU: kube-scheduler alone would bind it.
     space.create(deployment("large", template("large", units - 5)))
     eventually(
         lambda: "Insufficient GPU Memory in one device" in message(space, "large"),
@@ -139,8 +140,8 @@ def test_kube_scheduler_and_the_extender_place_the_published_samples(
     )
     replica = stage.system_pods("extender")[0]["metadata"]["name"]
     stage.kubectl("delete", "pod", "-n", NAMESPACE, replica, "--force", "--grace-period=0")
-    space.create(deployment("small", template("small", 1), replicas=units - 6))
-    space.until_running(units - 6, app="small")
+    space.create(deployment("small", template("small", 1), replicas=units - 2))
+    space.until_running(units - 2, app="small")
     assert inspected(stage) == {0: (units, units), 1: (units, units)}
     space.delete("deployment", "binpack-4")
     space.until_running(1, app="large")

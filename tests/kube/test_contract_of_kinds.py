@@ -230,8 +230,16 @@ def test_a_pod_is_bound_once_and_its_deletion_has_a_grace_period(
             assert pod["status"]["phase"] == "Pending"
         target = {"target": {"apiVersion": "v1", "kind": "Node", "name": "n1"}}
         binding = {"apiVersion": "v1", "kind": "Binding", "metadata": {"name": "p"}} | target
-        await client.post(PODS, "p", "binding", binding, namespace)
-        assert (await client.get(PODS, "p", namespace))["spec"]["nodeName"] == "n1"
+        stale = {"metadata": {"name": "p", "uid": "00000000-0000-0000-0000-000000000000"}}
+        with pytest.raises(ConflictError):
+            await client.post(PODS, "p", "binding", binding | stale, namespace)
+        uid = (await client.get(PODS, "p", namespace))["metadata"]["uid"]
+        marked = {"name": "p", "uid": uid, "labels": {"a": "b"}, "annotations": {"c": "d"}}
+        await client.post(PODS, "p", "binding", binding | {"metadata": marked}, namespace)
+        bound = await client.get(PODS, "p", namespace)
+        assert bound["spec"]["nodeName"] == "n1"
+        assert bound["metadata"]["labels"] == {"a": "b"}
+        assert bound["metadata"]["annotations"] == {"c": "d"}
         with pytest.raises(ConflictError):
             await client.post(PODS, "p", "binding", binding, namespace)
         eviction = {
