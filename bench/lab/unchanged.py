@@ -56,7 +56,13 @@ class Unchanged:
 
     def report(self) -> list[Met]:
         """Print what was lost: a number each."""
-        versions = {"pods": self._expected, "versions_compared": self._versions}
+        # A change of a CRD ends its watches; a list again may have left versions out.
+        relists = self._pods.relists + self._vgpus.relists
+        versions = {
+            "pods": self._expected,
+            "versions_compared": self._versions,
+            "lists_again": relists,
+        }
         return [
             report("pods that ended or restarted", at_most(0), len(self._ended), each=self._ended),
             report("changes that lost a holder", at_most(0), len(self._lost), each=self._lost),
