@@ -36,7 +36,7 @@ _SHAPES = (1, 2, 4)  # GPUs of a demand; 0 is a fraction of one
 
 def run() -> list[Met]:
     """All numbers about topology; the kinds of measurement take turns in each round."""
-    one, many = _Course(_cluster(1, EIGHT)), _Course(_cluster(1000, EIGHT))
+    one, many, most = (_Course(_cluster(size, EIGHT)) for size in (1, 1_000, 12_500))
     explained = half_full(1250)
     fresh: dict[int, list[float]] = {count: [] for count in (0, *_SHAPES)}
     cold: list[list[float]] = []
@@ -44,6 +44,7 @@ def run() -> list[Met]:
     for _ in range(_ROUNDS):
         one.round()
         many.round()
+        most.round()
         for count, taken in fresh.items():
             taken.append(_first_of_a_shape(count))
         cold.append(_cold(SIXTEEN))
@@ -59,6 +60,11 @@ def run() -> list[Met]:
             "best of 1 000 8-GPU nodes after one change",
             50,
             [taken.after_one_change for taken in many],
+        ),
+        *_report_decisions(
+            "best of 12 500 8-GPU nodes after one change",
+            60,
+            [taken.after_one_change for taken in most],
         ),
         *_report_decisions(
             "best of 1 000 8-GPU nodes among other changes",

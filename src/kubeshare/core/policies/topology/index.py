@@ -105,8 +105,8 @@ class TopologyIndex:
             among: the groups of devices that it may use.
             label_in_use: whether a device has its affinity label.
         """
-        nodes = demand.nodes
-        if nodes is not None and len(nodes) <= node_ranking.FEW_NODES:
+        nodes = self._nodes if demand.nodes is None else demand.nodes
+        if len(nodes) <= node_ranking.FEW_NODES:
             states = [state for name in nodes if (state := self._state(name)) is not None]
             device = closest_in_use(states, demand, label_in_use=label_in_use)
             return Placement(device.node, (device,)) if device is not None else None
