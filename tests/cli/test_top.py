@@ -48,6 +48,13 @@ def test_a_share_is_shown_with_its_name_and_its_limit_while_alone() -> None:
     ]
 
 
+def test_memory_that_is_not_limited_to_what_is_reserved_is_shown() -> None:
+    ((title, (line,)),) = by_gpu([{**CLAIM, "memoryLimitBytes": 16 * 2**30}])
+
+    assert line[6] == "512Mi/1Gi (at most 16Gi)"
+    assert title.endswith("1Gi of 16Gi given")
+
+
 def test_holders_stand_under_their_gpu_the_largest_request_first() -> None:
     claims = [
         {**CLAIM, "gpu": "GPU-b", "holder": "alone"},

@@ -1,5 +1,6 @@
 """Grant files become sessions and statuses."""
 
+import msgspec
 import pytest
 
 from kubeshare.tokens.files.grants import remove_grant, write_grant
@@ -32,6 +33,20 @@ def test_a_grant_becomes_a_folder_that_a_container_can_use(daemon: RunningDaemon
     )
     assert (folder / "socket").stat().st_mode & 0o777 == 0o666
     assert daemon.paths.counters("a").stat().st_mode & 0o777 == 0o666
+
+
+def test_a_memory_limit_above_what_is_reserved_binds_and_takes_no_room(
+    daemon: RunningDaemon,
+) -> None:
+    asked = grant("a", 0.3, memory=10 * GI)
+    (share,) = asked.gpus
+    lifted = msgspec.structs.replace(share, memory_limit_bytes=16 * GI)
+    daemon.grant(msgspec.structs.replace(asked, gpus=(lifted,)))
+
+    assert Page(daemon.paths.claim("a") / "page").cell()[3] == 16 * GI
+    view = daemon.view("a")
+    assert (view["memoryBytes"], view["memoryLimitBytes"]) == (10 * GI, 16 * GI)
+    assert daemon.grant(grant("b", 0.3, memory=6 * GI)).state == "ACTIVE"
 
 
 def test_removing_the_grant_ends_it(daemon: RunningDaemon) -> None:

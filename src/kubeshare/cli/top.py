@@ -110,6 +110,8 @@ def _title(gpu: str, claims: list[dict[str, Any]]) -> str:
 def _line(claim: dict[str, Any]) -> tuple[str, ...]:
     waits = max(1, claim["waits"])
     limit, limit_alone = claim["limitMicros"], claim.get("limitAloneMicros", 0)
+    memory, most = claim["memoryBytes"], claim.get("memoryLimitBytes", 0)
+    beyond = f" (at most {format_memory(most)})" if most > memory else ""
     alone = f" ({format_share(limit_alone)} alone)" if limit_alone > limit else ""
     return (
         share_holder(claim["holder"], claim.get("shareName", "")),
@@ -118,6 +120,6 @@ def _line(claim: dict[str, Any]) -> tuple[str, ...]:
         format_share(limit) + alone,
         f"{claim['share']:.2f}",
         f"{claim['chargedNs'] / 1e9:.1f}s",
-        f"{format_memory(claim['memoryUsedBytes'])}/{format_memory(claim['memoryBytes'])}",
+        f"{format_memory(claim['memoryUsedBytes'])}/{format_memory(memory)}{beyond}",
         f"{claim['waitedNs'] / waits / 1e6:.0f}/{claim['longestWaitNs'] / 1e6:.0f}ms",
     )

@@ -120,7 +120,7 @@ class Agent:
             library=library,
             cdi_folders=[paths.static_cdi_folder, paths.dynamic_cdi_folder],
             gpus_of_others=None if allocated else partial(self._gpus_of_others, socket),
-            gpushare_unit=self.gpushare.unit_bytes,
+            gpushare=self.gpushare.settings,
         )
         self.releaser = Releaser(
             client, self.view, self.grants, paths.dynamic_cdi_folder, on_grant_ended

@@ -30,7 +30,7 @@ _GAUGES: Final = (
     ("request", "Guaranteed share, 0 to 1", "requestMicros", 1e6),
     ("limit", "Largest share, 0 to 1", "limitMicros", 1e6),
     ("longest_wait_seconds", "The longest wait for the token that ended", "longestWaitNs", _NS),
-    ("memory_limit_bytes", "Memory that may be held", "memoryBytes", 1),
+    ("memory_limit_bytes", "Memory that may be held", "memoryLimitBytes", 1),
     ("memory_used_bytes", "Memory that the processes say they hold", "memoryUsedBytes", 1),
     ("processes", "Processes that are connected", "processes", 1),
 )

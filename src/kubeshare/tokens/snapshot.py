@@ -47,6 +47,7 @@ def entries(session: Session, views: Mapping[tuple[str, str], MemberView]) -> li
                 "waitedNs": view.waited_ns if view else 0,
                 "longestWaitNs": view.longest_wait_ns if view else 0,
                 "memoryBytes": share.memory_bytes,
+                "memoryLimitBytes": share.most_memory_bytes,
                 "memoryUsedBytes": usage[cell].memory_bytes,
                 "memoryTotalBytes": share.memory_total_bytes,
                 "launches": usage[cell].launches,

@@ -130,6 +130,16 @@ def test_of_two_grants_of_a_pod_on_one_gpu_the_mounted_one_is_used() -> None:
     assert overheads == {("c.left", GPUS[0]): LIMIT - MIB, ("c.right", GPUS[0]): LIMIT}
 
 
+def test_a_grant_without_a_memory_limit_is_not_over_it() -> None:
+    known = grant()
+    (share,) = known.gpus
+    lifted = msgspec.structs.replace(share, memory_limit_bytes=16 * LIMIT)
+    sample = look(use(1, 9 * LIMIT), tracked={1: 9 * LIMIT}, connected={"a-claim": frozenset({1})})
+    assert [one.reason for one in detect(sample)[0]] == [OVER_LIMIT]
+    grants = (msgspec.structs.replace(known, gpus=(lifted,)),)
+    assert detect(msgspec.structs.replace(sample, grants=grants))[0] == []
+
+
 def test_a_gpu_that_only_the_other_container_may_use_is_charged_to_its_grant() -> None:
     grants = (grant("a", "c.left"), grant("a", "c.right", gpus=GPUS[1:]))
     strays = msgspec.structs.replace(use(1, 2 * LIMIT), claims=("c.right",))

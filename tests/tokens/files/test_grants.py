@@ -119,6 +119,8 @@ WHOLE_GRANT = msgspec.to_builtins(grant("a", 0.25, 0.5))
         ("memoryBytes", 0, "not within"),
         ("memoryBytes", 17 * GI, "not within"),
         ("memoryTotalBytes", 2**63, "not within"),
+        ("memoryLimitBytes", GI - 1, "neither 0 nor from the memory"),
+        ("memoryLimitBytes", 17 * GI, "neither 0 nor from the memory"),
         ("requestMicros", 0.3, "int"),
     ],
 )

@@ -26,6 +26,7 @@ from kubeshare.node.device_plugin.units import (
     divide,
     largest_size,
 )
+from kubeshare.node.dra.gpushare_environment import GpushareSettings
 from kubeshare.node.gpus.inventory import Inventory
 from kubeshare.node.paths import NodePaths
 
@@ -33,6 +34,8 @@ log = structlog.get_logger(__name__)
 
 ENDPOINT: Final = "kubeshare-gpu-mem.sock"
 """The plugin's socket: not that of Alibaba's plugin, which would remove it."""
+LABEL_NO_ISOLATION: Final = "cgpu.disable.isolation"
+"""On a node where gpushare pods are not held to their memory, if it is ``true``."""
 READING_SECONDS: Final = 3.0
 """Seconds between two readings of the GPUs while their memory is offered: with the kubelet's own
 delay, a lost GPU is no longer counted after 5 s."""
@@ -78,12 +81,15 @@ class GpushareResources:
         self.controller.watch(self.configmaps, lambda _: (node,))
         self.controller.watch(inventory.reflector, lambda _: (node,))
 
-    def unit_bytes(self) -> int | None:
-        """The bytes of a unit of memory; None unless the node is dedicated to gpushare."""
+    def settings(self) -> GpushareSettings | None:
+        """The settings of this node; None unless it is dedicated to gpushare."""
         node = self.nodes.store.get(self._node)
         if node is None or family_of(node) != FAMILY_GPUSHARE:
             return None
-        return self._configuration.now().gpushare.unit_bytes
+        return GpushareSettings(
+            unit_bytes=self._configuration.now().gpushare.unit_bytes,
+            limits_memory=node.metadata.labels.get(LABEL_NO_ISOLATION) != "true",
+        )
 
     async def reconcile(self, name: str) -> None:
         """Offer what the node, its GPUs and the configuration say now.

@@ -10,6 +10,7 @@ Prepare is idempotent: the same holders give the same grants, spec and response.
 import asyncio
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
+from typing import TypeAlias
 
 import structlog
 
@@ -23,7 +24,12 @@ from kubeshare.node.dra import cdi
 from kubeshare.node.dra.attachment import Attachment, Use, of_one_share, of_several_shares
 from kubeshare.node.dra.claims import AllocationResult, Claims, PodClaim
 from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError, PreparedDevice
-from kubeshare.node.dra.gpushare_environment import variables
+from kubeshare.node.dra.gpushare_environment import (
+    GpushareSettings,
+    requests_memory,
+    variables,
+    without_memory_limit,
+)
 from kubeshare.node.dra.grants import GrantRefusedError, Grants, PodGrant
 from kubeshare.node.dra.pod_shares import GpusOfOthers, PodShares
 from kubeshare.node.gpus.inventory import Inventory
@@ -37,6 +43,9 @@ log = structlog.get_logger(__name__)
 # 45 s.
 HOLDER_WAIT_SECONDS = 30.0
 
+Environments: TypeAlias = Mapping[str, tuple[str, Mapping[str, str]]]
+"""Request of a claim → the device that sets the variables of its container, and these."""
+
 
 class Preparer:
     """Prepares claims.
@@ -49,7 +58,7 @@ class Preparer:
         library: the device library that containers mount.
         cdi_folders: the runtime's folders; specs of claims are written into the last one.
         gpus_of_others: as in :class:`PodShares`.
-        gpushare_unit: the bytes of a unit of memory where gpushare pods use the node, or None.
+        gpushare: the settings of a node that is dedicated to gpushare, or None.
         holder_wait: seconds to wait for holders and their GPUs.
 
     Attributes:
@@ -66,14 +75,14 @@ class Preparer:
         library: InstalledLibrary,
         cdi_folders: Sequence[Path],
         gpus_of_others: GpusOfOthers | None = None,
-        gpushare_unit: Callable[[], int | None] = lambda: None,
+        gpushare: Callable[[], GpushareSettings | None] = lambda: None,
         holder_wait: float = HOLDER_WAIT_SECONDS,
     ) -> None:
         self._client = client
         self._claims = Claims(client, view.pods)
         self._view = view
         self._inventory = inventory
-        self._gpushare_unit = gpushare_unit
+        self._gpushare = gpushare
         self._shares = PodShares(view, inventory, gpus_of_others)
         self._grants = grants
         self._library = library
@@ -107,8 +116,11 @@ class Preparer:
         is_new = before is None
         try:
             shares = await self._shares.wait(pod, claim.pod_uid, self._holder_wait)
+            settings = self._gpushare()
+            environments: Environments = {}
+            if settings is not None:
+                shares, environments = await self._as_gpushare(reference, claim, shares, settings)
             attachment = await self._attachment(reference, claim, shares)
-            environments = await self._environments(reference, claim, shares)
             if before is not None:
                 is_new = self._was_interrupted(before, attachment)
             if is_new:
@@ -159,22 +171,24 @@ class Preparer:
         listed = listed_shares(pod.metadata.annotations)
         return of_several_shares(reference.uid, shares, listed, containers)
 
-    async def _environments(
-        self, reference: ClaimReference, claim: PodClaim, shares: list[GrantedShare]
-    ) -> dict[str, tuple[str, dict[str, str]]]:
-        """Request of the claim → device and variables of its container, of a gpushare pod."""
-        unit = self._gpushare_unit()
-        if unit is None:
-            return {}
+    async def _as_gpushare(
+        self,
+        reference: ClaimReference,
+        claim: PodClaim,
+        shares: list[GrantedShare],
+        settings: GpushareSettings,
+    ) -> tuple[list[GrantedShare], Environments]:
+        """The shares of a pod, and the variables of its containers if it is of gpushare."""
         pod = await self._pod(reference, claim)
-        if pod.metadata.uid != claim.pod_uid:
-            return {}
-        found = variables(pod, shares, self._index, unit)
-        return {
+        if pod.metadata.uid != claim.pod_uid or not requests_memory(pod):
+            return shares, {}
+        found = variables(pod, shares, self._index, settings)
+        environments = {
             request: (cdi.environment_name(reference.uid, container), found[container])
             for request, container in pod.requests_of(reference.name).items()
             if container in found
         }
+        return shares if settings.limits_memory else without_memory_limit(shares), environments
 
     def _index(self, uuid: str) -> int:
         device = self._inventory.device(uuid)
@@ -232,7 +246,7 @@ def _prepared(
     result: AllocationResult,
     use: Use,
     gpus: Mapping[str, str],
-    environments: Mapping[str, tuple[str, dict[str, str]]],
+    environments: Environments,
 ) -> PreparedDevice:
     """The response for one request.
 

@@ -129,7 +129,7 @@ def detect(sample: Sample) -> tuple[list[Finding], Overheads]:
 
 def limit_of(grant: Grant, uuid: str) -> int:
     """The bytes that a grant allows on a GPU; 0 if it does not name it."""
-    return next((gpu.memory_bytes for gpu in grant.gpus if gpu.uuid == uuid), 0)
+    return next((gpu.most_memory_bytes for gpu in grant.gpus if gpu.uuid == uuid), 0)
 
 
 class _Owned(Struct, frozen=True):

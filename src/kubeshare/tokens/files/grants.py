@@ -39,7 +39,9 @@ class GrantedShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
         memory_total_bytes: memory of the whole GPU.
         request_micros: guaranteed share of its time, in millionths.
         limit_micros: largest share of its time, in millionths.
-        memory_bytes: the most memory that the claim may hold.
+        memory_bytes: the memory that is reserved for the claim.
+        memory_limit_bytes: the most memory that the claim may hold, up to all of the GPU's, as
+            far as it is free; 0 is what is reserved.
         limit_alone_micros: largest share of its time while no other grant is on that GPU, in
             millionths; 0 is the limit.
         share: name of the share in its demand, for people; "" is the only one.
@@ -51,6 +53,7 @@ class GrantedShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     request_micros: int
     limit_micros: int
     memory_bytes: int
+    memory_limit_bytes: int = 0
     limit_alone_micros: int = 0
     share: str = ""
     model: str = ""
@@ -73,6 +76,17 @@ class GrantedShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
                 f"memory {self.memory_bytes} is not within the GPU's "
                 f"{self.memory_total_bytes} bytes"
             )
+        limit = self.memory_limit_bytes
+        if limit and not self.memory_bytes <= limit <= self.memory_total_bytes:
+            raise ValueError(
+                f"memoryLimit {limit} is neither 0 nor from the memory {self.memory_bytes} to the "
+                f"GPU's {self.memory_total_bytes} bytes"
+            )
+
+    @property
+    def most_memory_bytes(self) -> int:
+        """The most memory that the claim may hold."""
+        return self.memory_limit_bytes or self.memory_bytes
 
 
 class GrantedPod(msgspec.Struct, frozen=True, kw_only=True):

@@ -75,7 +75,7 @@ class PageWriter:
                 epochs[cell],
                 GateState.CLOSED,
                 0,
-                gpu.memory_bytes,
+                gpu.most_memory_bytes,
                 gpu.memory_total_bytes,
                 gpu.request_micros,
                 gpu.limit_micros,
@@ -91,7 +91,7 @@ class PageWriter:
         for cell, gpu in enumerate(grant.gpus):
             at = _offset(cell) + BOUNDS_OFFSET
             bounds = (
-                gpu.memory_bytes,
+                gpu.most_memory_bytes,
                 gpu.memory_total_bytes,
                 gpu.request_micros,
                 gpu.limit_micros,
