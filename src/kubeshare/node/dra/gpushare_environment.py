@@ -1,4 +1,4 @@
-"""What gpushare pods of a node get besides their share: environment variables. Pure.
+"""What gpushare pods get besides their share: environment variables. Pure.
 
 Programs written for gpushare read from them how much memory of the GPU they may use. The values
 are those that the pod was given, not those that it asks for in annotations.
