@@ -10,14 +10,18 @@ from expectations import (
     expect_vgpus,
 )
 from fakes.cluster import FakeCluster, scenario
+from fakes.cluster.disruptions import label_node, own
 from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE, PLACEHOLDER_GUARD
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
+from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
+from kubeshare.dialects.gpushare import GPU_COUNT as COUNT
 from kubeshare.install import manifests
 from kubeshare.install import uninstall as removal
 from kubeshare.kube.client.errors import ApiError
 from kubeshare.kube.resources import (
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
+    NODES,
     PODS,
     VALIDATING_ADMISSION_POLICIES,
     Raw,
@@ -215,3 +219,29 @@ async def test_a_plain_pod_runs_on_and_one_that_waits_is_named(cluster: FakeClus
     await expect_released(cluster)
     assert await uninstall(cluster, loaded, wait=20) == []
     assert nothing_is_left(cluster)
+
+
+@scenario(n1=1, n2=1, agents=True)
+async def test_a_node_no_longer_counts_gpus_for_gpushare(cluster: FakeCluster) -> None:
+    cluster.deadline = 5 * SETTLED_SECONDS
+    loaded = install(cluster)
+    cluster.start()
+    own(cluster, "n1")
+    label_node(cluster, "n1", family="gpushare")
+    theirs = {COUNT: "4"}
+    cluster.server.change(
+        NODES, "n2", "", lambda node: node["status"]["allocatable"].update(theirs)
+    )
+    await cluster.until(lambda: counted(cluster, "n1") == "1")
+
+    assert await uninstall(cluster, loaded, wait=60) == []
+    await cluster.quiet(30)
+    assert (counted(cluster, "n1"), counted(cluster, "n2")) == (None, "4")
+
+
+def counted(cluster: FakeCluster, node: str) -> str | None:
+    """The number of GPUs in the status of a node."""
+    found = cluster.server.stored(NODES, node)
+    assert found is not None
+    count: str | None = found["status"]["allocatable"].get(COUNT)
+    return count

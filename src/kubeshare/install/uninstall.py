@@ -21,6 +21,7 @@ from contextlib import suppress
 from typing import Any, Final
 
 from kubeshare.api import holders
+from kubeshare.api.owned_nodes import is_owned
 from kubeshare.api.state.vgpu_store import one_of_each_demand
 from kubeshare.api.types.constants import (
     ANNOTATION_GIVEN_BACK,
@@ -33,8 +34,9 @@ from kubeshare.api.types.constants import (
     ROLE_POD,
     placeholder_name,
 )
-from kubeshare.api.types.core_v1 import PODS
-from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS
+from kubeshare.api.types.core_v1 import NODES, PODS
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
+from kubeshare.dialects.gpushare import GPU_COUNT
 from kubeshare.install.manifests import Manifest, resource_of
 from kubeshare.install.rollout import FIELD_MANAGER, Say
 from kubeshare.kube.client.client import Client
@@ -97,9 +99,33 @@ async def uninstall(
         if running:
             return running
         say("every GPU is given back")
+    counted = await _nodes_with_count(client)
     await _remove_rest(client, manifests, deadline)
+    # Afterwards: the node agents would write it again.
+    for node in counted:
+        await _remove_count(client, node)
     say("KubeShare is gone")
     return []
+
+
+async def _nodes_with_count(client: Client) -> list[str]:
+    """The nodes in whose status a node agent has written gpushare's number of GPUs."""
+    if not await _serves(client, GPUNODES):
+        return []
+    owned = {
+        found.metadata.name
+        for found in (await client.list(GPUNODES.into(GPUNode))).items
+        if is_owned(found)
+    }
+    nodes = (await client.list(NODES)).items
+    names = (node.metadata.name for node in nodes if GPU_COUNT in node.status.allocatable)
+    return sorted(owned.intersection(names))
+
+
+async def _remove_count(client: Client, node: str) -> None:
+    removed = {"status": {"capacity": {GPU_COUNT: None}, "allocatable": {GPU_COUNT: None}}}
+    with suppress(NotFoundError):
+        await client.merge_patch(NODES, node, removed, subresource="status")
 
 
 async def _gated(client: Client) -> list[str]:
