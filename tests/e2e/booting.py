@@ -10,18 +10,23 @@ from e2e.stage import Stage, eventually
 from kubeshare.install import manifests, rollout
 from kubeshare.kube.client.client import Client
 from kubeshare.lab.cluster import Lab, Shape
+from kubeshare.lab.node import gpus
 from kubeshare.lab.progress import Progress
 
 _NODES, _GPUS_EACH = 2, 2
 GPUS = _NODES * _GPUS_EACH
 """The GPUs of a booted lab."""
+_SHAPE = Shape(nodes=_NODES, gpus=f"V100x{_GPUS_EACH}")
 _ROLLOUT_SECONDS = 180.0
 
 
 def install(stage: Stage) -> None:
     """Put KubeShare on a lab, and wait until it has found the GPUs."""
     asyncio.run(_install(stage.lab))
-    eventually(lambda: gpus_found(stage) == GPUS, "the GPUs to be found")
+    shape = stage.lab.shape
+    assert shape is not None
+    expected = shape.nodes * gpus.count(shape.gpus)
+    eventually(lambda: gpus_found(stage) == expected, "the GPUs to be found")
 
 
 async def _install(lab: Lab) -> None:
@@ -41,17 +46,20 @@ def gpus_found(stage: Stage) -> int:
 
 
 @contextmanager
-def booted(name: str, kubeshare: Callable[[Stage], None] = install) -> Iterator[Stage]:
-    """A lab of two nodes with two V100 each; down at the end.
+def booted(
+    name: str, kubeshare: Callable[[Stage], None] = install, shape: Shape = _SHAPE
+) -> Iterator[Stage]:
+    """A lab with KubeShare on it; down at the end.
 
     Args:
         name: of the lab.
         kubeshare: installs KubeShare on it; by default that of this clone.
+        shape: of the lab; by default two nodes with two V100 each.
     """
     lab = Lab(name)
     lab.down()
     try:
-        lab.up(Shape(nodes=_NODES, gpus=f"V100x{_GPUS_EACH}"))
+        lab.up(shape)
         stage = Stage(lab)
         kubeshare(stage)
         yield stage

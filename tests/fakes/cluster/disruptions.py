@@ -74,6 +74,14 @@ def stop_dra_driver(cluster: FakeCluster, name: str) -> None:
         cluster.server.change(GPUNODES, name, "", report_no_driver)
 
 
+def fail_gpu(cluster: FakeCluster, node: str, index: int) -> None:
+    """Lets one GPU of a node fail, as its agent reports."""
+    failed = {"healthy": False, "message": "XID 79"}
+    cluster.server.change(
+        GPUNODES, node, "", lambda found: found["spec"]["devices"][index].update(failed)
+    )
+
+
 def own(cluster: FakeCluster, *names: str) -> None:
     """Stops the device plugins of nodes, and asks KubeShare to own their GPUs."""
     for name in names:

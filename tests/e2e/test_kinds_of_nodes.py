@@ -1,0 +1,251 @@
+"""An owned node, one with a device plugin and one with a DRA driver, side by side.
+
+Pods that share a GPU of each run from the first step to the last: while the first node is taken
+over and given back, while the third is taken over from its DRA driver and given back to it, and
+while the leader of the device manager is killed in each of these.
+"""
+
+import json
+from collections.abc import Iterator
+
+import pytest
+
+from e2e.booting import booted, space_in
+from e2e.space import REST, Space
+from e2e.stage import DEVICE_MANAGER, SCHEDULER, Place, Raw, Stage, eventually
+from kubeshare import fakegpu
+from kubeshare.api.types.constants import NAMESPACE, NVIDIA_DRA_DRIVER
+from kubeshare.lab.cluster import Shape
+from kubeshare.lab.node import gpus
+from labs import GONE, lab_of_this_run
+
+pytestmark = pytest.mark.lab
+
+OWNED, PLUGIN, CLAIMS = NODES = ("node-1", "node-2", "node-3")
+POLICIES = {"locality": PLUGIN, "binpack": OWNED, "topology": CLAIMS}
+"""Policy -> the node of which it loses a GPU."""
+SECONDS = 120.0
+WORK = ("burn", "--kernel-us", "1000", "--rate", "20", "--seconds", "3600")
+
+
+@pytest.fixture(scope="module")
+def stage() -> Iterator[Stage]:
+    """A lab of its own, with a node of each kind; the first is not owned yet."""
+    shape = Shape(nodes=len(NODES), gpus="V100x3", dra=1)
+    with booted(lab_of_this_run(GONE).name, shape=shape) as stage:
+        yield stage
+
+
+@pytest.fixture(autouse=True)
+def _recorded() -> None:
+    """Stalls are those of the lab that the other tests share."""
+
+
+@pytest.fixture
+def space(stage: Stage) -> Iterator[Space]:
+    """A namespace of this lab."""
+    with space_in(stage) as space:
+        yield space
+
+
+def test_shares_run_on_through_every_change_and_each_policy_fails_over(
+    stage: Stage, space: Space
+) -> None:
+    stage.configure(gpuFailure="evict")
+    kept = keep_sharing(space)
+    begin_to_own(stage, OWNED)
+    take_from_the_driver_and_give_back(stage, kept[CLAIMS])
+    until_owned(stage, OWNED, "Owned")
+    eventually(lambda: len(pools(stage, OWNED, "static")) == 3, "three static vGPUs")
+    assert kept[OWNED].uuid in pools(stage, OWNED, "static")
+    stage.kubectl("uncordon", OWNED)
+    for policy, failing in POLICIES.items():
+        schedule_by(stage, policy)
+        fill(stage, space, policy)
+        fail_over(stage, space, f"{policy}-{failing}-c", failing)
+        release(stage, space, policy, kept)
+    give_back(stage, OWNED, kept[OWNED])
+    for node, place in kept.items():
+        assert space.ready(f"kept-{node}") == place
+        assert space.lives(f"kept-{node}")[1] == 0
+        stage.works_for(place, f"kept-{node}")
+
+
+# The steps.
+
+
+def keep_sharing(space: Space) -> dict[str, Place]:
+    """A SharePod on each node that runs to the end."""
+    for node in NODES:
+        share(space, f"kept-{node}", node, "0.1", *WORK)
+    return {node: space.ready(f"kept-{node}") for node in NODES}
+
+
+def begin_to_own(stage: Stage, node: str) -> None:
+    """Stop the plugin of a node and ask for it, and kill the device manager that takes it over."""
+    stage.kubectl("cordon", node)
+    stage.lab.stop_component(f"{node}/{gpus.DEVICE_PLUGIN}")
+    stage.kubectl("label", "node", node, "kubeshare.nthu/gpus=owned")
+    until_owned(stage, node, "TakingOver")
+    stage.delete_pod(DEVICE_MANAGER)
+
+
+def take_from_the_driver_and_give_back(stage: Stage, kept: Place) -> None:
+    """The vGPU in use becomes static while the driver runs, and gets a claim when it is back."""
+    stage.kubectl("cordon", CLAIMS)
+    stage.kubectl("label", "node", CLAIMS, "kubeshare.nthu/gpus=owned")
+    eventually(
+        lambda: pools(stage, CLAIMS, "static") == [kept.uuid] and not stage.items(claims_path()),
+        "the claims to be released",
+        explain=lambda: str((stage.vgpus(), condition(stage, CLAIMS))),
+    )
+    assert "dra-kubelet-plugin=false" in until_owned(stage, CLAIMS, "TakingOver")["message"]
+    machine, layout = stage.node(CLAIMS).machine, stage.node(CLAIMS).layout
+    machine.stop(gpus.DRA_DRIVER)
+    slices = "/apis/resource.k8s.io/v1/resourceslices"
+    stage.lab.api.send("DELETE", f"{slices}/{CLAIMS}-{NVIDIA_DRA_DRIVER}")
+    stage.kubectl("label", "node", CLAIMS, "kubeshare.nthu/gpus-")
+    stage.delete_pod(DEVICE_MANAGER)
+    gpus.start_dra_driver(machine, layout)
+    until_shared(stage, CLAIMS, kept)
+    assert len(stage.items(claims_path())) == 1
+
+
+def fill(stage: Stage, space: Space, policy: str) -> None:
+    """Two fit beside the one that is kept, one needs a GPU of its own: on every node."""
+    wanted = {"a": "0.4", "b": "0.4", "c": "1"}
+    for suffix, request in wanted.items():
+        for node in NODES:
+            share(space, f"{policy}-{node}-{suffix}", node, request)
+    for node in NODES:
+        places = {each: space.ready(f"{policy}-{node}-{each}", seconds=SECONDS) for each in wanted}
+        assert {place.node for place in places.values()} == {node}
+        kept = space.ready(f"kept-{node}")
+        assert places["a"] == places["b"] == kept
+        assert places["c"].uuid != kept.uuid
+    by_claims = [vgpu["spec"] for vgpu in stage.vgpus() if vgpu["spec"]["nodeName"] == CLAIMS]
+    assert all(spec["selectedUuid"] == spec["uuid"] for spec in by_claims)
+
+
+def fail_over(stage: Stage, space: Space, name: str, node: str) -> None:
+    """The GPU of a SharePod is lost: it runs on another GPU of its node."""
+    before = space.ready(name)
+    (index,) = [gpu["index"] for gpu in devices(stage, node) if gpu["uuid"] == before.uuid]
+    fakegpu.raise_error(stage.node(node).state_folder, int(index), fakegpu.LOST)
+    eventually(
+        lambda: space.ready(name).uuid != before.uuid,
+        f"{name} to run on another GPU",
+        seconds=SECONDS,
+        explain=lambda: space.describe(name),
+    )
+
+
+def release(stage: Stage, space: Space, policy: str, kept: dict[str, Place]) -> None:
+    """All but the SharePods that are kept end; each vGPU that is not static goes."""
+    for node in NODES:
+        for suffix in "abc":
+            space.delete("shp", f"{policy}-{node}-{suffix}")
+    eventually(
+        lambda: (
+            {vgpu["spec"]["uuid"] for vgpu in stage.vgpus() if vgpu["status"].get("holders")}
+            == {place.uuid for place in kept.values()}
+            and [pools(stage, node, "onDemand") for node in (PLUGIN, CLAIMS)]
+            == [[kept[PLUGIN].uuid], [kept[CLAIMS].uuid]]
+        ),
+        "the GPUs to be given back",
+        explain=lambda: str(stage.vgpus()),
+    )
+
+
+def give_back(stage: Stage, node: str, kept: Place) -> None:
+    """The vGPU in use gets a placeholder with its own GPU, whatever the plugin chooses."""
+    stage.kubectl("cordon", node)
+    stage.kubectl("label", "node", node, "kubeshare.nthu/gpus-")
+    until_owned(stage, node, "Releasing")
+    gpus.start_device_plugin(stage.node(node).machine)
+    eventually(lambda: fillers(stage) or stage.placeholders(), "the first filler", seconds=SECONDS)
+    stage.delete_pod(DEVICE_MANAGER)
+    until_shared(stage, node, kept)
+    eventually(lambda: not fillers(stage), "the fillers to be gone")
+
+
+# What there is.
+
+
+def share(space: Space, name: str, node: str, request: str, *command: str) -> None:
+    space.share(
+        name,
+        {"request": request, "memory": "1Gi"},
+        command or REST,
+        nodeSelector={"kubernetes.io/hostname": node},
+    )
+
+
+def gpunode(stage: Stage, node: str) -> Raw:
+    found = stage.find("/apis/kubeshare.nthu/v1/gpunodes", node)
+    assert found is not None
+    return found
+
+
+def devices(stage: Stage, node: str) -> list[Raw]:
+    found: list[Raw] = gpunode(stage, node)["spec"]["devices"]
+    return found
+
+
+def condition(stage: Stage, node: str) -> Raw:
+    """The condition Owned of a node; empty while it has none."""
+    return next(iter(gpunode(stage, node).get("status", {}).get("conditions", [])), {})
+
+
+def until_owned(stage: Stage, node: str, reason: str) -> Raw:
+    return eventually(
+        lambda: found if (found := condition(stage, node)).get("reason") == reason else None,
+        f"{node} to be {reason}",
+        seconds=SECONDS,
+        explain=lambda: str(condition(stage, node)),
+    )
+
+
+def until_shared(stage: Stage, node: str, kept: Place) -> None:
+    """Wait until a node is shared, and the vGPU in use has a placeholder; uncordon it."""
+    eventually(
+        lambda: gpunode(stage, node)["status"]["mode"] == "shared",
+        f"{node} to be shared",
+        seconds=SECONDS,
+        explain=lambda: str((condition(stage, node), stage.vgpus(), stage.placeholders())),
+    )
+    assert pools(stage, node, "onDemand") == [kept.uuid]
+    assert f"kubeshare-vgpu-{kept.gpuid}" in stage.placeholders()
+    stage.kubectl("uncordon", node)
+
+
+def pools(stage: Stage, node: str, pool: str) -> list[str]:
+    """The UUIDs of the vGPUs of a node in a pool."""
+    specs = [vgpu["spec"] for vgpu in stage.vgpus() if vgpu["spec"]["nodeName"] == node]
+    return sorted(spec.get("uuid", "") for spec in specs if spec["pool"] == pool)
+
+
+def claims_path() -> str:
+    return f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
+
+
+def fillers(stage: Stage) -> list[str]:
+    pods = stage.items(f"/api/v1/namespaces/{NAMESPACE}/pods")
+    names = [pod["metadata"]["name"] for pod in pods]
+    return [name for name in names if name.startswith("kubeshare-filler-")]
+
+
+def schedule_by(stage: Stage, policy: str) -> None:
+    """Restart the scheduler with another placement policy."""
+    command = json.loads(
+        stage.kubectl("get", "deployment", "kubeshare-scheduler", "-n", NAMESPACE, "-o", "json")
+    )["spec"]["template"]["spec"]["containers"][0]["command"]
+    kept = [each for each in command if not each.startswith("--policy")]
+    wanted = kept if policy == "locality" else [*kept, f"--policy={policy}"]
+    path = "/spec/template/spec/containers/0/command"
+    patch = json.dumps([{"op": "replace", "path": path, "value": wanted}])
+    before = stage.containers(SCHEDULER)
+    which = ("deployment", "kubeshare-scheduler", "-n", NAMESPACE)
+    stage.kubectl("patch", *which, "--type=json", "-p", patch)
+    if wanted != command:
+        stage.until_ready(SCHEDULER, but=before)
