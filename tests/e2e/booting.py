@@ -67,13 +67,18 @@ def booted(
         lab.down()
 
 
-@contextmanager
-def space_in(stage: Stage) -> Iterator[Space]:
-    """A new namespace; at the end every GPU must be given back."""
+def new_space(stage: Stage) -> Space:
+    """A new namespace, which is never deleted."""
     name = f"test-{uuid4().hex[:8]}"
     stage.lab.api.send("POST", "/api/v1/namespaces", {"metadata": {"name": name}})
     accounts = f"/api/v1/namespaces/{name}/serviceaccounts"
     eventually(lambda: stage.items(accounts), "the default ServiceAccount")
-    space = Space(stage, name)
+    return Space(stage, name)
+
+
+@contextmanager
+def space_in(stage: Stage) -> Iterator[Space]:
+    """A new namespace; at the end every GPU must be given back."""
+    space = new_space(stage)
     yield space
     space.clear()

@@ -1,4 +1,7 @@
-"""A node whose GPUs NVIDIA's DRA driver offers: each policy chooses the physical GPU."""
+"""Native pods with claims on a node whose GPUs NVIDIA's DRA driver offers.
+
+``test_kinds_of_nodes.py`` has SharePods on such a node.
+"""
 
 from collections.abc import Iterator
 
@@ -6,15 +9,13 @@ import pytest
 
 from e2e.space import Space, container
 from e2e.stage import Raw, Stage, eventually
-from e2e.test_owned import schedule_by
-from kubeshare.api.types.constants import NAMESPACE, NVIDIA_DRA_DRIVER
+from kubeshare.api.types.constants import NVIDIA_DRA_DRIVER
 from kubeshare.lab.node import gpus
 
 pytestmark = pytest.mark.lab
 
 HERE = "node-2"
 ON_IT = {"kubernetes.io/hostname": HERE}
-CLAIMS = f"/apis/resource.k8s.io/v1/namespaces/{NAMESPACE}/resourceclaims"
 SLICES = "/apis/resource.k8s.io/v1/resourceslices"
 
 
@@ -53,50 +54,18 @@ def are_free(stage: Stage) -> bool:
     return offered(stage) == 2 and not any(each.get("inUse", False) for each in devices(stage))
 
 
-def uuids_of(stage: Stage) -> dict[str, str]:
-    """UUID that was selected -> UUID that the placeholder got."""
-    specs = [vgpu["spec"] for vgpu in stage.vgpus() if vgpu["spec"]["nodeName"] == HERE]
-    return {spec.get("selectedUuid", ""): spec.get("uuid", "") for spec in specs}
+@pytest.fixture
+def reservation(stage: Stage, by_claims: list[str], space: Space) -> Iterator[None]:
+    """Idle vGPUs are kept, until the namespace is cleared."""
+    del by_claims, space
+    stage.configure(pool={"policy": "reservation"})
+    yield
+    stage.configure()
 
 
-def until_given_back(stage: Stage) -> None:
-    eventually(
-        lambda: not (uuids_of(stage) or stage.items(CLAIMS)) and are_free(stage),
-        "vGPUs and claims to be gone, and both GPUs to be free",
-        seconds=180,
-        explain=lambda: str((stage.vgpus(), stage.items(CLAIMS))),
-    )
-
-
-def test_each_policy_opens_fills_and_releases_the_gpus_that_it_chooses(
-    stage: Stage, by_claims: list[str], space: Space
-) -> None:
-    first, second = by_claims
-    for policy in ("binpack", "topology", "locality"):
-        schedule_by(stage, policy)
-        for name, request, expected in (
-            ("a", "0.4", first),
-            ("b", "0.4", first),
-            ("c", "1", second),
-        ):
-            gpu = {"request": request, "memory": "1Gi"}
-            space.share(f"{policy}-{name}", gpu, nodeSelector=ON_IT)
-            assert space.ready(f"{policy}-{name}").uuid == expected
-        assert uuids_of(stage) == {first: first, second: second}
-        place = space.ready(f"{policy}-a")
-        shares = stage.shares(place, {f"{policy}-a": 0.5, f"{policy}-b": 0.5})
-        used = sum(shares.values())
-        assert all(abs(share / used - 0.5) < 0.05 for share in shares.values()), shares
-        for name in "abc":
-            space.delete("shp", f"{policy}-{name}")
-        until_given_back(stage)
-
-
-def test_a_gpu_that_a_native_pod_has_by_a_claim_is_not_chosen(
-    stage: Stage, by_claims: list[str], space: Space
-) -> None:
-    first, second = by_claims
-    selector = f"device.attributes['{NVIDIA_DRA_DRIVER}'].uuid == '{first}'"
+def native_pod(space: Space, name: str, uuid: str) -> None:
+    """A pod with a claim that selects a GPU."""
+    selector = f"device.attributes['{NVIDIA_DRA_DRIVER}'].uuid == '{uuid}'"
     exactly = {
         "deviceClassName": NVIDIA_DRA_DRIVER,
         "selectors": [{"cel": {"expression": selector}}],
@@ -105,7 +74,7 @@ def test_a_gpu_that_a_native_pod_has_by_a_claim_is_not_chosen(
         {
             "apiVersion": "resource.k8s.io/v1",
             "kind": "ResourceClaim",
-            "metadata": {"name": "native"},
+            "metadata": {"name": name},
             "spec": {"devices": {"requests": [{"name": "gpu", "exactly": exactly}]}},
         }
     )
@@ -114,19 +83,34 @@ def test_a_gpu_that_a_native_pod_has_by_a_claim_is_not_chosen(
         {
             "apiVersion": "v1",
             "kind": "Pod",
-            "metadata": {"name": "native"},
+            "metadata": {"name": name},
             "spec": {
                 "terminationGracePeriodSeconds": 1,
                 "nodeSelector": ON_IT,
-                "resourceClaims": [{"name": "gpu", "resourceClaimName": "native"}],
+                "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
                 "containers": [container(("sleep", "3600"), resources=resources)],
             },
         }
     )
+
+
+@pytest.mark.usefixtures("reservation")
+def test_native_pods_with_claims_keep_their_gpus_and_get_those_of_idle_vgpus(
+    stage: Stage, by_claims: list[str], space: Space
+) -> None:
+    first, second = by_claims
+    native_pod(space, "native", first)
     eventually(
         lambda: [device.get("inUse", False) for device in devices(stage)] == [True, False],
         "the GPU of the native pod to be known",
         explain=lambda: str(devices(stage)),
     )
     space.share("beside", {"request": "0.5", "memory": "1Gi"}, nodeSelector=ON_IT)
-    assert space.ready("beside").uuid == second
+    place = space.ready("beside")
+    assert place.uuid == second
+    space.delete("shp", "beside")
+    eventually(lambda: not stage.holders(place.gpuid), "the share to be released")
+    assert stage.vgpu(place.gpuid) is not None
+    native_pod(space, "late", second)
+    space.until_phase("late", "Running")
+    assert stage.vgpu(place.gpuid) is None

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.booting import booted, space_in
+from e2e.booting import booted, new_space
 from e2e.space import REST, Space
 from e2e.stage import DEVICE_MANAGER, SCHEDULER, Place, Raw, Stage, eventually
 from kubeshare import fakegpu
@@ -42,10 +42,9 @@ def _recorded() -> None:
 
 
 @pytest.fixture
-def space(stage: Stage) -> Iterator[Space]:
-    """A namespace of this lab."""
-    with space_in(stage) as space:
-        yield space
+def space(stage: Stage) -> Space:
+    """A namespace of this lab, which goes with it."""
+    return new_space(stage)
 
 
 def test_shares_run_on_through_every_change_and_each_policy_fails_over(
@@ -132,8 +131,15 @@ def fail_over(stage: Stage, space: Space, name: str, node: str) -> None:
     before = space.ready(name)
     (index,) = [gpu["index"] for gpu in devices(stage, node) if gpu["uuid"] == before.uuid]
     fakegpu.raise_error(stage.node(node).state_folder, int(index), fakegpu.LOST)
+
+    def moved() -> bool:
+        status = space.status(name)
+        ready = {each["type"]: each["status"] for each in status.get("conditions", [])}
+        uuids = {gpu["uuid"] for gpu in status.get("gpus", []) if "uuid" in gpu}
+        return ready.get("Ready") == "True" and bool(uuids) and before.uuid not in uuids
+
     eventually(
-        lambda: space.ready(name).uuid != before.uuid,
+        moved,
         f"{name} to run on another GPU",
         seconds=SECONDS,
         explain=lambda: space.describe(name),
@@ -163,7 +169,8 @@ def give_back(stage: Stage, node: str, kept: Place) -> None:
     stage.kubectl("label", "node", node, "kubeshare.nthu/gpus-")
     until_owned(stage, node, "Releasing")
     gpus.start_device_plugin(stage.node(node).machine)
-    eventually(lambda: fillers(stage) or stage.placeholders(), "the first filler", seconds=SECONDS)
+    mine = f"kubeshare-vgpu-{kept.gpuid}"
+    eventually(lambda: fillers(stage) or mine in stage.placeholders(), "a filler", seconds=SECONDS)
     stage.delete_pod(DEVICE_MANAGER)
     until_shared(stage, node, kept)
     eventually(lambda: not fillers(stage), "the fillers to be gone")

@@ -1,6 +1,8 @@
-"""A node whose GPUs KubeShare owns: taken over, shared under every policy, given back."""
+"""A node whose GPUs KubeShare owns, after a reboot, and by the commands of its page.
 
-import json
+``test_kinds_of_nodes.py`` has it beside nodes of other kinds.
+"""
+
 import os
 import subprocess
 from collections.abc import Iterator
@@ -9,9 +11,8 @@ from pathlib import Path
 import pytest
 
 from e2e.space import Space
-from e2e.stage import SCHEDULER, Place, Raw, Stage, eventually
+from e2e.stage import Place, Raw, Stage, eventually
 from e2e.test_pages import ROOT, script
-from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.lab.node.gpus import DEVICE_PLUGIN
 
 pytestmark = pytest.mark.lab
@@ -105,88 +106,6 @@ def until_granted(space: Space, name: str, place: Place) -> None:
         seconds=SECONDS,
         explain=lambda: space.describe(name),
     )
-
-
-def schedule_by(stage: Stage, policy: str) -> None:
-    """Restart the scheduler with another placement policy."""
-    command = json.loads(
-        stage.kubectl("get", "deployment", "kubeshare-scheduler", "-n", NAMESPACE, "-o", "json")
-    )["spec"]["template"]["spec"]["containers"][0]["command"]
-    kept = [each for each in command if not each.startswith("--policy")]
-    wanted = kept if policy == "locality" else [*kept, f"--policy={policy}"]
-    path = "/spec/template/spec/containers/0/command"
-    patch = json.dumps([{"op": "replace", "path": path, "value": wanted}])
-    before = stage.containers(SCHEDULER)
-    which = ("deployment", "kubeshare-scheduler", "-n", NAMESPACE)
-    stage.kubectl("patch", *which, "--type=json", "-p", patch)
-    if wanted != command:
-        stage.until_ready(SCHEDULER, but=before)
-
-
-@pytest.mark.usefixtures("without_plugin")
-def test_a_node_is_taken_over_shared_by_each_policy_and_given_back(
-    stage: Stage, space: Space
-) -> None:
-    stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus=owned")
-    until_owned(stage)
-    until_free(stage)
-    assert "owned" in stage.kubectl("get", "gpunode", HERE)
-    for policy in ("binpack", "topology", "locality"):
-        schedule_by(stage, policy)
-        for name, request in (("a", "0.4"), ("b", "0.4"), ("c", "1")):
-            gpu = {"request": request, "memory": "1Gi"}
-            space.share(f"{policy}-{name}", gpu, nodeSelector=ON_IT)
-            space.ready(f"{policy}-{name}")
-        together = sorted([f"{policy}-a", f"{policy}-b"])
-        assert sorted(map(sorted, static(stage).values())) == [together, [f"{policy}-c"]]
-        place = space.ready(f"{policy}-a")
-        assert stage.placeholders() == []
-        stage.works_for(place, *together)
-        for name in "abc":
-            space.delete("shp", f"{policy}-{name}")
-        until_free(stage)
-
-
-@pytest.mark.usefixtures("without_plugin")
-def test_a_pod_that_shares_a_gpu_runs_on_while_its_node_is_given_back(
-    stage: Stage, space: Space
-) -> None:
-    stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus=owned")
-    until_owned(stage)
-    until_free(stage)
-    space.share(
-        "a",
-        {"request": "0.5", "memory": "1Gi"},
-        nodeSelector=ON_IT,
-    )
-    place = space.ready("a")
-    before = space.lives("a")
-    stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus-")
-    eventually(lambda: list(static(stage).values()) == [["a"]], "the free vGPU to be gone")
-    until_owned(stage, "Releasing")
-    stage.works_for(place, "a")
-    assert space.lives("a") == before
-    space.delete("shp", "a")
-    until_owned(stage, "NotRequested")
-
-
-@pytest.mark.usefixtures("label_goes")
-def test_a_node_with_a_pod_that_shares_is_taken_over_under_it(stage: Stage, space: Space) -> None:
-    space.share("a", {"request": "0.5", "memory": "1Gi"}, nodeSelector=ON_IT)
-    place = space.ready("a")
-    before = space.lives("a")
-    stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus=owned")
-    message = until_owned(stage, "GPUsOffered")["message"]
-    assert f"kubectl cordon {HERE}" in message
-    stop_plugin(stage)
-    until_owned(stage)
-    eventually(lambda: static(stage).keys() == uuids(stage), "the static vGPUs")
-    eventually(lambda: not stage.placeholders(), "the placeholders to be gone")
-    assert static(stage)[place.uuid] == ["a"]
-    stage.works_for(place, "a")
-    assert space.lives("a") == before
-    space.delete("shp", "a")
-    until_free(stage)
 
 
 @pytest.mark.usefixtures("without_plugin")
