@@ -10,6 +10,7 @@ import pytest
 
 from e2e.space import REST, Space
 from e2e.stage import eventually
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.install import manifests
 from kubeshare.lab.control_plane import audit
 from kubeshare.simulator.control import Access, Authorizer, Permission
@@ -39,6 +40,9 @@ RARE = {
         Permission("update", KUBESHARE, "sharepods/finalizers"),
         Permission("create", KUBESHARE, "vgpus"),
         Permission("get", KUBESHARE, "vgpus"),
+        Permission("get", "resource.k8s.io", "resourceclaims"),
+        Permission("create", "resource.k8s.io", "resourceclaims", NAMESPACE),
+        Permission("delete", "resource.k8s.io", "resourceclaims", NAMESPACE),
         Permission("get", "", "nodes"),
         Permission("get", "", "pods"),
         Permission("patch", "", "pods"),
