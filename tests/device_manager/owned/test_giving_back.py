@@ -245,3 +245,24 @@ async def test_a_native_pod_with_a_claim_delays_the_takeover_of_a_dra_node(
     assert len(cluster.placeholders()) == 1
     cluster.server.remove(PODS, "claims", "default")
     await cluster.until(lambda: not cluster.placeholders())
+
+
+@scenario(n1=2)
+async def test_a_placeholder_is_kept_that_a_watch_does_not_report_in_time(
+    cluster: FakeCluster,
+) -> None:
+    """The node has recorded it, and the device manager learns that after its time is up."""
+    cluster.start()
+    (gpuid,) = await hold(cluster, "n1", "0.7")
+    cordon(cluster, "n1")
+    label_node(cluster, "n1", gpus=None)
+    cluster.offer("n1", 2)
+    name = f"kubeshare-vgpu-{gpuid}"
+    while cluster.pod(name, SYSTEM) is None:
+        await cluster.quiet(0.001)
+    cluster.server.mute_watches()
+    placeholder = cluster.pod(name, SYSTEM)
+    await cluster.until(lambda: mode(cluster, "n1") == "shared")
+    assert placeholder is not None
+    assert cluster.vgpu(gpuid)["spec"]["placeholderUid"] == placeholder["metadata"]["uid"]
+    assert_kept(cluster, [gpuid])

@@ -11,6 +11,7 @@ from kubeshare.api.owned_nodes import accepts_holders, is_owned, static_name
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.ledger_builder import DELETING, keeps_gpu
 from kubeshare.api.types.constants import CONDITION_OWNED, POOL_STATIC
+from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, GPUDevice, GPUNode
 from kubeshare.core.ledger.device import Device
@@ -90,12 +91,19 @@ class StaticVGPUs:
             pod = self._placeholders.of(vgpu.metadata.name)
             if not vgpu.status.holders:
                 await self._delete(vgpu)
-            elif pod is not None and vgpu.spec.placeholder_uid and keeps_gpu(pod, vgpu):
+            elif pod is not None and await self._has_its_gpu(pod, vgpu):
                 selected = vgpu.spec.uuid if pod.spec.resource_claims else ""
                 await self._pool.make_shared(vgpu, selected)
             elif by_claims:
                 again = earliest(again, await self._placeholders.ensure(vgpu, by_claim=True))
         return again
+
+    async def _has_its_gpu(self, pod: Pod, vgpu: VGPU) -> bool:
+        """Whether a placeholder has the GPU of a static vGPU; a live read confirms that."""
+        if not (vgpu.spec.placeholder_uid and keeps_gpu(pod, vgpu)):
+            return False
+        live = await self._placeholders.refresh(vgpu.metadata.name)
+        return live is not None and keeps_gpu(live, vgpu)
 
     async def delete_placeholder(self, vgpu: VGPU) -> None:
         """Delete the placeholder of a vGPU that has become static, and then its claim.

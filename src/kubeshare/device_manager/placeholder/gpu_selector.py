@@ -190,7 +190,10 @@ class GpuSelector:
         self._failures[key] += 1
         self._pauses.delay(key, min(MAX_PAUSE_SECONDS, pause))
         pod = self._placeholders.of(vgpu.metadata.name)
-        if pod is not None:
+        # The watch may lag: by now the node may have recorded the placeholder, and pods need it.
+        live = await self._pool.refresh(vgpu.metadata.name)
+        recorded = live.spec.placeholder_uid if live else ""
+        if pod is not None and pod.metadata.uid != recorded:
             await self._placeholders.remove(pod)
 
     def _forget_all_but(self, node: Node, candidates: list[VGPU]) -> None:

@@ -91,6 +91,17 @@ class Placeholders:
         """The placeholder of the vGPU of this name in the cache."""
         return self._cluster_state.pod(Key(NAMESPACE, placeholder_name(name)))
 
+    async def refresh(self, name: str) -> Pod | None:
+        """Read the placeholder of the vGPU of this name from the API server; None if it is gone."""
+        try:
+            live = await self._client.get(PODS, placeholder_name(name), NAMESPACE)
+        except NotFoundError:
+            if known := self.of(name):
+                self._cluster_state.forget_pod(known)
+            return None
+        self._cluster_state.assume_pod(live)
+        return live
+
     async def reconcile(self, vgpu: VGPU) -> RequeueAfter | None:
         """Create the placeholder of a vGPU, or replace a failed one."""
         pod = self.of(vgpu.metadata.name)
