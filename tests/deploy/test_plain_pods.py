@@ -441,6 +441,20 @@ def test_a_bad_gpushare_pod_is_refused_by_name(
     assert words in str(refused.value)
 
 
+def test_a_gpushare_pod_that_was_there_before_can_be_written_to(space: Namespace) -> None:
+    # The rules say nothing of pods that the device manager makes.
+    pod = space.create(by=DEVICES, containers=[limited("a", mem="2")])
+    assigned = {"ALIYUN_COM_GPU_MEM_ASSIGNED": "true"}
+    written = {"op": "add", "path": "/metadata/annotations", "value": assigned}
+    assert space.patch(pod, written)["metadata"]["annotations"] == assigned
+
+
+def test_a_waiting_gpushare_pod_keeps_its_gate(space: Namespace) -> None:
+    pod = space.create(containers=[limited("a", mem="2")])
+    with pytest.raises(LabError, match="only KubeShare's scheduler removes"):
+        space.patch(pod, {"op": "remove", "path": "/spec/schedulingGates/0"})
+
+
 def test_a_gpushare_pod_that_names_a_node_is_refused(space: Namespace) -> None:
     with pytest.raises(LabError, match=r"spec\.nodeName"):
         space.create(containers=[limited("a", mem="2")], nodeName="n1")
