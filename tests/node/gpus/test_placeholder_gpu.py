@@ -288,6 +288,21 @@ def test_the_gpus_of_native_pods_are_in_use(kubelet: FakeKubelet, paths: NodePat
     assert asyncio.run(ask()) == {"GPU-1": "", "GPU-7": "", "GPU-9": "kubeshare-filler-x"}
 
 
+def test_lists_of_the_units_of_memory_of_many_pods_are_read(
+    kubelet: FakeKubelet, paths: NodePaths
+) -> None:
+    socket = paths.pod_resources_socket
+    units = [f"{A_GPU.uuid}-_-{unit}" for unit in range(100_000)]
+    kubelet.devices["default", "a"] = {"aliyun.com/gpu-mem": units}
+    kubelet.devices["default", "native"] = {WHOLE: ["GPU-7"]}
+
+    async def ask() -> dict[str, str]:
+        async with kubelet.serve_pod_resources(socket):
+            return await gpus_in_use(socket, lambda _: "")
+
+    assert asyncio.run(ask()) == {"GPU-7": ""}
+
+
 def test_one_whole_gpu_is_its_uuid() -> None:
     assert whole_gpu([A_GPU.uuid]) == A_GPU.uuid
 

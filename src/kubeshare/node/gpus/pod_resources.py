@@ -25,8 +25,12 @@ _LIST = "/v1.PodResourcesLister/List"
 _ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
 _TIMEOUT_SECONDS = 5.0
 
-# The kubelet refuses the percent-encoded socket path that gRPC sends as the authority.
-_OPTIONS = (("grpc.default_authority", "localhost"),)
+# The kubelet refuses the percent-encoded socket path that gRPC sends as the authority. Where it
+# counts memory in MiB, its lists are longer than the 4 MiB that gRPC receives by default.
+_OPTIONS = (
+    ("grpc.default_authority", "localhost"),
+    ("grpc.max_receive_message_length", 64 * 2**20),
+)
 
 
 class PodResourcesError(Exception):
