@@ -31,9 +31,10 @@ _LIVE = 10
 
 def run() -> list[Met]:
     """The scores of all nodes under each policy."""
-    courses = [_Course(name, *make()) for name, make in _CLUSTERS.items()]
+    clusters = {name: make() for name, make in _CLUSTERS.items()}
     gc.collect()
     gc.freeze()
+    courses = [_Course(name, *cluster) for name, cluster in clusters.items()]
     for _ in range(_ROUNDS):
         for course in courses:
             course.round()

@@ -36,9 +36,10 @@ _SHARES = (
 
 def run() -> list[Met]:
     """2.5 GPUs on 1 000 nodes of 8 GPUs, under each policy."""
-    courses = [_Course(name, half_full(_NODES)) for name in _MOST_MS]
+    clusters = {name: half_full(_NODES) for name in _MOST_MS}
     gc.collect()
     gc.freeze()
+    courses = [_Course(name, cluster) for name, cluster in clusters.items()]
     for _ in range(_ROUNDS):
         for course in courses:
             course.round()
