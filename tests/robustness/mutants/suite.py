@@ -50,6 +50,8 @@ PACKAGES: Final[Mapping[str, tuple[str, ...]]] = {
 
 _OPTIONS: Final = (
     *("-o", "addopts=", "--import-mode=importlib", "-s", "--timeout=0"),
+    # This module imports hypothesis before pytest loads its plugin.
+    *("-W", "ignore::pytest.PytestAssertRewriteWarning"),
     *("-p", "no:cacheprovider", "-p", "no:terminal", "-p", "no:looptime_plugin"),
     *("-m", "not lab and not apiserver and not native and not slow and not serial"),
     *("--rootdir", str(REPOSITORY), "--hypothesis-profile=mutants"),
@@ -135,7 +137,9 @@ class Suite:
 
     def _learn(self) -> list[Test]:
         """Run all tests on the unchanged program; note what they run and how long."""
-        watched = coverage.Coverage(data_file=None, include=[f"{self._folder}/*"])
+        watched = coverage.Coverage(
+            data_file=None, config_file=False, include=[f"{self._folder}/*"]
+        )
         watched.start()
         seconds: dict[str, float] = {}
         for name, item in self._items.items():
