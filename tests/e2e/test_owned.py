@@ -116,8 +116,9 @@ def test_after_a_reboot_shares_run_again_on_their_gpus_once_nobody_else_offers_t
     until_owned(stage)
     until_free(stage)
     for name in "ab":
-        space.share(name, {"request": "0.6", "memory": "1Gi"}, nodeSelector=ON_IT)
+        space.share(name, {"request": "0.4", "memory": "1Gi"}, nodeSelector=ON_IT)
     places = {name: space.ready(name) for name in "ab"}
+    assert sorted(map(len, static(stage).values())) == [0, 2]
     before, pods = static(stage), {name: space.lives(name)[0] for name in "ab"}
     stage.reboot(HERE)  # a node of the lab boots with its device plugin
     eventually(
