@@ -102,18 +102,27 @@ def test_a_pod_that_shares_may_be_touched_and_changed_in_nothing_else(cluster: A
     cluster.kubectl("delete", "pod", "slow", "--force", "--grace-period=0")
 
 
-def test_the_annotations_of_gpushare_may_be_kept_true(cluster: ApiServer) -> None:
+@pytest.mark.parametrize(
+    ("assigned", "index"),
+    [
+        ("ALIYUN_COM_GPU_MEM_ASSIGNED", "ALIYUN_COM_GPU_MEM_IDX"),
+        ("tencent.com/gpu-assigned", "tencent.com/predicate-gpu-idx-0"),
+    ],
+)
+def test_the_annotations_of_a_family_may_be_kept_true(
+    cluster: ApiServer, assigned: str, index: str
+) -> None:
     create_pod(cluster, "packed", "node-1")
-    written = {"ALIYUN_COM_GPU_MEM_IDX": "0", "ALIYUN_COM_GPU_MEM_ASSIGNED": "false"}
+    written = {index: "0", assigned: "false"}
     cluster.kubectl(
         "annotate", "pod", "packed", *(f"{key}={value}" for key, value in written.items())
     )
-    change_as_device_manager(cluster, "packed", annotations={"ALIYUN_COM_GPU_MEM_ASSIGNED": "true"})
+    change_as_device_manager(cluster, "packed", annotations={assigned: "true"})
     with pytest.raises(LabError, match="changes nothing of a pod but the annotation"):
-        change_as_device_manager(cluster, "packed", annotations={"ALIYUN_COM_GPU_MEM_IDX": "1"})
+        change_as_device_manager(cluster, "packed", annotations={index: "1"})
     change_as_device_manager(cluster, "packed", annotations=dict.fromkeys(written))
     annotations = cluster.kubectl("get", "pod", "packed", "-o", "jsonpath={.metadata.annotations}")
-    assert "ALIYUN" not in annotations
+    assert index not in annotations
     cluster.kubectl("delete", "pod", "packed", "--force", "--grace-period=0")
 
 

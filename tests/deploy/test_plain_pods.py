@@ -463,3 +463,78 @@ def test_a_gpushare_pod_that_names_a_node_is_refused(space: Namespace) -> None:
 def test_a_pod_that_asks_for_a_number_of_gpus_alone_gets_none(space: Namespace) -> None:
     pod = space.create(containers=[limited("a", count="2")])
     assert (gates(pod), sharing(pod)) == ([], [])
+
+
+# vcuda
+
+
+def cores(name: str, core: str = "", memory: str = "") -> Raw:
+    """A container with limits of ``tencent.com/vcuda-…``."""
+    amounts = {"tencent.com/vcuda-core": core, "tencent.com/vcuda-memory": memory}
+    limits = {key: value for key, value in amounts.items() if value}
+    return {"name": name, "image": "x", "resources": {"limits": limits}}
+
+
+CORE_LIMIT = {"tencent.com/vcuda-core-limit": "80"}
+
+
+def test_the_containers_of_a_vcuda_pod_that_ask_for_cores_share(space: Namespace) -> None:
+    containers = [cores("a", "50", "4"), {"name": "b", "image": "x"}, cores("c", "200")]
+    first = [cores("first", "10", "1")]
+    forged = {"tencent.com/predicate-gpu-idx-0": "7"}
+    pod = space.create(CORE_LIMIT | forged, containers=containers, initContainers=first)
+    assert gates(pod) == [GATE]
+    assert pod["metadata"]["labels"][LABEL_ROLE] == ROLE_POD
+    assert (sharing(pod), sharing(pod, "initContainers")) == (["a", "c"], [])
+    assert pod["spec"]["containers"][0]["resources"]["limits"]["tencent.com/vcuda-core"] == "50"
+
+
+@pytest.mark.parametrize("amount", ["100", "1000", "1600"])
+def test_whole_gpus_of_a_vcuda_pod_need_no_memory(space: Namespace, amount: str) -> None:
+    assert sharing(space.create(CORE_LIMIT, containers=[cores("a", amount)])) == ["a"]
+
+
+@pytest.mark.parametrize(
+    ("container", "annotations", "words"),
+    [
+        (cores("a", "150", "4"), {}, "must be from 1 to 99, a share of a GPU, or a multiple of"),
+        (cores("a", "1050", "4"), {}, "must be from 1 to 99, a share of a GPU, or a multiple of"),
+        (cores("a", "0", "4"), {}, "vcuda-core asks for no share of a GPU in any container"),
+        (cores("a", "", "4"), {}, "vcuda-core asks for no share of a GPU in any container"),
+        (cores("a", "50"), {}, "needs tencent.com/vcuda-memory"),
+        (cores("a", "50", "0"), {}, "needs tencent.com/vcuda-memory"),
+        (cores("a", "-1", "4"), {}, "must be greater than or equal to 0"),
+        (cores("a", "500m", "4"), {}, "must be an integer"),
+        (
+            cores("a", "50", "4"),
+            {"tencent.com/vcuda-core-limit": "40"},
+            "vcuda-core-limit]: 40 is less than the cores of a container",
+        ),
+        (
+            cores("a", "50", "4"),
+            {"tencent.com/vcuda-core-limit": "101"},
+            "must be a number of cores from 1 to 100, not 101",
+        ),
+        (
+            cores("a", "50", "4"),
+            {"kubeshare.nthu/request": "0.5"},
+            "kubeshare.nthu/request: is given beside tencent.com/vcuda-core",
+        ),
+        (
+            cores("a", "50", "4"),
+            {"kubeshare.nthu/memory": "1Gi"},
+            "kubeshare.nthu/memory: is given beside tencent.com/vcuda-core",
+        ),
+    ],
+)
+def test_a_bad_vcuda_pod_is_refused_by_name(
+    space: Namespace, container: Raw, annotations: dict[str, str], words: str
+) -> None:
+    with pytest.raises(LabError) as refused:
+        space.create(annotations, containers=[container])
+    assert words in str(refused.value)
+
+
+def test_a_pod_asks_for_the_resource_of_one_family(space: Namespace) -> None:
+    with pytest.raises(LabError, match="a pod asks for one of them"):
+        space.create(containers=[limited("a", mem="2"), cores("b", "50", "4")])

@@ -12,6 +12,8 @@ from kubeshare.dialects.write_back import (
     gpu_annotations,
     gpuid_annotation,
     gpushare_placement,
+    is_of_vcuda,
+    vcuda_placement,
 )
 
 AMOUNTS = {"kubeshare/gpu_request": "0.5", "kubeshare/gpu_limit": "1", "kubeshare/gpu_mem": "1"}
@@ -110,3 +112,52 @@ def test_every_annotation_of_gpushare_is_removed_with_the_others() -> None:
     one = gpushare_placement(A_SPEC, [a_gpu(0, 2)], GI, NOW)
     several = gpushare_placement(A_SPEC, [a_gpu(0, 2), a_gpu(3, 2)], GI, NOW)
     assert one.keys() | several.keys() == GPUSHARE_ANNOTATIONS
+
+
+# vcuda
+
+
+def cores(amount: str) -> dict[str, Any]:
+    return {"resources": {"limits": {"tencent.com/vcuda-core": amount}}}
+
+
+SEVERAL: dict[str, Any] = {
+    "containers": [
+        {"name": "proxy"},
+        {"name": "main"} | cores("200"),
+        {"name": "none"} | cores("0"),
+        {"name": "side"} | cores("50"),
+    ]
+}
+
+
+def minor(number: int | None, share: str = "") -> PlacedGpu:
+    """A GPU whose device file has this number, and whose index is another."""
+    return PlacedGpu(f"GPU-{number}", "V100", GI, index=40, minor=number, share=share)
+
+
+def test_vcuda_names_the_gpus_of_each_container_by_their_device_files() -> None:
+    gpus = [minor(10, "main"), minor(3, "side"), minor(2, "main")]
+    written = vcuda_placement(SEVERAL, gpus, "n1", NOW)
+    assert written == {
+        "tencent.com/predicate-gpu-idx-1": "2,10",
+        "tencent.com/predicate-gpu-idx-3": "3",
+        "tencent.com/predicate-node": "n1",
+        "tencent.com/predicate-time": "1767225600000000000",
+        "tencent.com/gpu-assigned": "false",
+    }
+    assert all(map(is_of_vcuda, written))
+    assert not is_of_vcuda("tencent.com/vcuda-core-limit")
+
+
+def test_vcuda_gives_the_only_share_to_the_container_that_asks() -> None:
+    spec = {"containers": [{"name": "proxy"}, {"name": "main"} | cores("200")]}
+    written = vcuda_placement(spec, [minor(1), minor(0)], "n1", NOW)
+    assert {key: value for key, value in written.items() if "idx" in key} == {
+        "tencent.com/predicate-gpu-idx-1": "0,1"
+    }
+
+
+def test_vcuda_is_told_nothing_while_a_device_file_is_unknown() -> None:
+    assert vcuda_placement(SEVERAL, [minor(None)], "n1", NOW) == {}
+    assert vcuda_placement(SEVERAL, [], "n1", NOW) == {}

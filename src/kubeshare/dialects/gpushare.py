@@ -12,18 +12,16 @@ from typing import Any, Final
 from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MAX_BYTES, MI, MICROS, Memory, parse_count, parse_share
-from kubeshare.dialects import sharedgpu
 from kubeshare.dialects.amounts import Amounts
 from kubeshare.dialects.containers import asking_containers, share_of
+from kubeshare.dialects.family_fields import check_other_forms, constraints, own_spellings
 from kubeshare.dialects.pod_spec import check_form
 from kubeshare.dialects.share_fields import (
-    ANNOTATIONS,
     POD_PREFIX,
     RequesterRef,
     Spellings,
     mapping,
     present,
-    read_label,
 )
 from kubeshare.dialects.shares import check_together
 
@@ -39,12 +37,6 @@ MAX_COUNT: Final = 1024
 """The most GPUs that one pod may request."""
 
 _COMPUTE: Final = ("request", "limit", "limitAlone")
-_CONSTRAINTS: Final = ("affinity", "antiAffinity", "exclusion", "model")
-_OTHER_AMOUNTS: Final = (
-    *(POD_PREFIX + field for field in ("memory", "count", "id")),
-    *(ANNOTATIONS[field] for field in ("request", "limit", "memory", "id")),
-)
-_OTHER_LABELS: Final = (sharedgpu.LIMIT, sharedgpu.REQUEST, sharedgpu.MEMORY)
 
 
 def requests(spec: Mapping[str, Any]) -> bool:
@@ -79,21 +71,16 @@ def demand_of(pod: Mapping[str, Any], unit: int) -> Demand | None:
     metadata = mapping(pod.get("metadata"), "metadata")
     annotations = present(mapping(metadata.get("annotations"), "metadata.annotations"))
     labels = present(mapping(metadata.get("labels"), "metadata.labels"))
-    _check_other_forms(annotations, labels)
-    written = {name: annotations.get(POD_PREFIX + name) for name in (*_COMPUTE, *_CONSTRAINTS)}
-    known = {name: value for name, value in written.items() if value is not None}
-    spellings = Spellings(known, POD_PREFIX, {})
+    check_other_forms(GPU_MEMORY, annotations, labels)
+    spellings = own_spellings(annotations, _COMPUTE)
     requester = RequesterRef.of(metadata)
     try:
         return Demand(
             uid=requester.uid,
             name=requester.name,
             namespace=requester.namespace,
-            affinity=spellings.read("affinity", read_label) or "",
-            anti_affinity=spellings.read("antiAffinity", read_label) or "",
-            exclusion=spellings.read("exclusion", read_label) or "",
-            model=spellings.read("model", read_label) or "",
             family=FAMILY,
+            **constraints(spellings),
             **(_memory(spec, labels, unit) | _compute(spellings)),
         )
     except InvalidValueError as error:
@@ -150,16 +137,6 @@ def _compute(spellings: Spellings) -> Amounts:
         limit_alone_micros=alone,
         proportional=False,
     )
-
-
-def _check_other_forms(annotations: Mapping[str, Any], labels: Mapping[str, Any]) -> None:
-    others = [key for key in _OTHER_AMOUNTS if key in annotations]
-    others += sorted(key for key in annotations if key.startswith(POD_PREFIX + "share."))
-    others += [key for key in _OTHER_LABELS if key in labels]
-    for key in others:
-        raise InvalidValueError(
-            key, f"is given beside {GPU_MEMORY}, which asks for a share too: give one of them"
-        )
 
 
 def _containers(

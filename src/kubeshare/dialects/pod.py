@@ -2,8 +2,8 @@
 
 A pod declares its share in its metadata, so the template of any workload controller can carry
 it. Three spellings are equivalent: ``kubeshare.nthu/…`` annotations, KubeShare's published
-annotations, and the labels of its second version (:mod:`kubeshare.dialects.sharedgpu`). A pod of
-Alibaba's gpushare declares its share in its containers (:mod:`kubeshare.dialects.gpushare`). The
+annotations, and the labels of its second version (:mod:`kubeshare.dialects.sharedgpu`). The pods
+of other systems declare their shares in their containers (:mod:`kubeshare.dialects.families`). The
 containers that use the share request ``kubeshare.nthu/vgpu``, and are not parsed here.
 """
 
@@ -15,7 +15,7 @@ import msgspec
 from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import GI, MICROS
-from kubeshare.dialects import gpushare, sharedgpu
+from kubeshare.dialects import families, sharedgpu
 from kubeshare.dialects.containers import check_users
 from kubeshare.dialects.share_fields import (
     POD_PREFIX,
@@ -61,8 +61,8 @@ def demand_of(
         InvalidValueError: a value is not acceptable, one of the annotations that are required
             together is missing, or two spellings differ.
     """
-    if (of_gpushare := gpushare.demand_of(pod, unit)) is not None:
-        return of_gpushare
+    if (of_family := families.demand_of(pod, unit)) is not None:
+        return of_family
     metadata = mapping(pod.get("metadata"), "metadata")
     annotations = present(mapping(metadata.get("annotations"), "metadata.annotations"))
     annotations = dict(without_own_gpuid(annotations, decided=DECIDED in annotations, given=False))

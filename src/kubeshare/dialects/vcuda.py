@@ -1,8 +1,8 @@
 """Tencent's Gaia: ``tencent.com/vcuda-core`` and ``tencent.com/vcuda-memory``.
 
 A core is a hundredth of a GPU, a block of memory 256 MiB. Fewer than a hundred cores are a share
-of one GPU; multiples of a hundred are whole GPUs with all of their memory. Each container asks for
-itself.
+of one GPU, and need blocks of its memory; multiples of a hundred are whole GPUs with all of their
+memory. Each container asks for itself. As published, init containers get no GPU.
 """
 
 from collections.abc import Mapping
@@ -10,17 +10,27 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeshare.core.demand import Share
+from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.units import MAX_BYTES, MI, MICROS, Memory, parse_count
+from kubeshare.core.units import MAX_BYTES, MI, MICROS, Memory, parse_count, parse_share
 from kubeshare.dialects.amounts import Amounts
 from kubeshare.dialects.containers import asking_containers, share_of
+from kubeshare.dialects.family_fields import check_other_forms, constraints, own_spellings
+from kubeshare.dialects.share_fields import POD_PREFIX, RequesterRef, mapping, present
 from kubeshare.dialects.shares import check_together
+
+FAMILY: Final = "vcuda"
+"""The family of these demands."""
 
 CORE: Final = "tencent.com/vcuda-core"
 MEMORY: Final = "tencent.com/vcuda-memory"
 CORE_LIMIT: Final = "tencent.com/vcuda-core-limit"
 """The annotation with the limit of all containers that have a share of a GPU, in cores."""
+
+LIMIT_ALONE: Final = POD_PREFIX + "limit-alone"
+"""The annotation with the limit while a share is the only one on its GPU, or ``true`` for all."""
+_LIMITS_ALONE: Final = (LIMIT_ALONE, POD_PREFIX + "limitAlone")
+"""Both spellings: the second is that of the other plain pods."""
 
 CORES: Final = 100
 """The cores of a whole GPU."""
@@ -68,6 +78,36 @@ def amounts(
     )
 
 
+def demand_of(pod: Mapping[str, Any]) -> Demand:
+    """The demand of a pod whose containers ask for cores or blocks.
+
+    Args:
+        pod: the object from the API server, whose PodSpec has a valid form.
+
+    Raises:
+        InvalidValueError: a value is not acceptable, no container asks for cores, or the pod
+            requests a share in another form too; under the name of the resource, annotation or
+            label.
+    """
+    metadata = mapping(pod.get("metadata"), "metadata")
+    annotations = present(mapping(metadata.get("annotations"), "metadata.annotations"))
+    labels = present(mapping(metadata.get("labels"), "metadata.labels"))
+    check_other_forms(CORE, annotations, labels, (POD_PREFIX + "request", POD_PREFIX + "limit"))
+    shares = container_shares(pod)
+    if not shares:
+        raise InvalidValueError(CORE, "asks for no share of a GPU in any container")
+    requester = RequesterRef.of(metadata)
+    demand = Demand(
+        uid=requester.uid,
+        name=requester.name,
+        namespace=requester.namespace,
+        family=FAMILY,
+        shares=shares,
+        **constraints(own_spellings(annotations)),
+    )
+    return demand if len(shares) > 1 else demand.reduced_to(shares[0])
+
+
 def container_shares(pod: Mapping[str, Any]) -> tuple[Share, ...]:
     """A share for each container that asks for cores, with the name of the container.
 
@@ -79,26 +119,64 @@ def container_shares(pod: Mapping[str, Any]) -> tuple[Share, ...]:
     Raises:
         InvalidValueError: an amount or the limit in the annotation is not acceptable.
     """
-    annotations = (pod.get("metadata") or {}).get("annotations") or {}
-    limit = _core_limit(annotations.get(CORE_LIMIT))
+    annotations = present((pod.get("metadata") or {}).get("annotations") or {})
+    limit, alone = _core_limit(annotations.get(CORE_LIMIT)), _limit_alone(annotations)
     shares = []
     for name, asked, fields in asking_containers(pod.get("spec") or {}, [CORE, MEMORY]):
         if all(parse_count(amount, fields[key]) == 0 for key, amount in asked.items()):
             continue
         names = (fields[CORE], fields[MEMORY])
         share = share_of(name, amounts(asked.get(CORE), asked.get(MEMORY), names=names))
-        if limit is not None and share.request_micros < MICROS:
-            if limit < share.request_micros:
-                message = f"{annotations[CORE_LIMIT]} is less than the cores of container {name}"
-                raise InvalidValueError(f"metadata.annotations[{CORE_LIMIT}]", message)
-            share = msgspec.structs.replace(share, limit_micros=limit)
+        if share.request_micros < MICROS:
+            if MEMORY not in asked:
+                needed = f"is missing: {asked[CORE]} cores are a share of a GPU, which needs memory"
+                raise InvalidValueError(fields[MEMORY], needed)
+            share = _limited(share, limit, alone)
         shares.append(share)
     return check_together(shares, "spec.containers")
 
 
+def asking(spec: Mapping[str, Any]) -> frozenset[str]:
+    """The names of the containers that ask for cores, from a valid PodSpec."""
+    found = asking_containers(spec, [CORE])
+    return frozenset(name for name, asked, _ in found if str(asked[CORE]) != "0")
+
+
+def _limited(share: Share, limit: int | None, alone: int | None) -> Share:
+    """A share of a GPU with the limits of its pod, in micros."""
+    if limit is None:
+        limit = share.limit_micros
+    if limit < share.request_micros:
+        message = f"{_cores(limit)} is less than the cores of container {share.name}"
+        raise InvalidValueError(f"metadata.annotations[{CORE_LIMIT}]", message)
+    if alone is not None and alone < limit:
+        message = (
+            f"is less than the {_cores(limit)} cores that container {share.name} may always use"
+        )
+        raise InvalidValueError(f"metadata.annotations[{LIMIT_ALONE}]", message)
+    return msgspec.structs.replace(share, limit_micros=limit, limit_alone_micros=alone)
+
+
+def _cores(micros: int) -> int:
+    return micros * CORES // MICROS
+
+
+def _limit_alone(annotations: Mapping[str, Any]) -> int | None:
+    """The limit while alone in micros; None without one."""
+    found = {
+        key: MICROS if annotations[key] == "true" else parse_share(annotations[key], key)
+        for key in _LIMITS_ALONE
+        if key in annotations
+    }
+    if len(set(found.values())) > 1:
+        first, second = found
+        raise InvalidValueError(first, f"and {second} differ: give one of them, or the same value")
+    return next(iter(found.values()), None)
+
+
 def _core_limit(value: object) -> int | None:
     """The limit in micros; None without one."""
-    if value in (None, ""):
+    if value is None:
         return None
     field = f"metadata.annotations[{CORE_LIMIT}]"
     cores = parse_count(value, field)

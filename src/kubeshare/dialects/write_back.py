@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeshare.dialects import gpushare, sharedgpu
+from kubeshare.dialects import gpushare, sharedgpu, vcuda
 from kubeshare.dialects.share_fields import ANNOTATIONS
 
 GPU_UUID = "sharedgpu/gpu_uuid"
@@ -33,6 +33,15 @@ GPUSHARE_ANNOTATIONS: Final = frozenset(
 )
 """All of them."""
 
+VCUDA: Final = "tencent.com/"
+VCUDA_INDEX: Final = VCUDA + "predicate-gpu-idx-"
+"""The prefix of the annotation with the GPUs of a container; its number in the pod follows."""
+VCUDA_ASSIGNED: Final = VCUDA + "gpu-assigned"
+"""Whether the pod has been given its GPUs: ``false`` until its first container starts."""
+_VCUDA_OF_POD: Final = frozenset(
+    {VCUDA + "predicate-time", VCUDA + "predicate-node", VCUDA_ASSIGNED}
+)
+
 _EPOCH: Final = datetime(1970, 1, 1, tzinfo=UTC)
 
 
@@ -45,6 +54,8 @@ class PlacedGpu(msgspec.Struct, frozen=True):
         memory_bytes: the memory that the object may use.
         index: its number on the node, None while it is unknown.
         total_bytes: all of its memory, 0 if unknown.
+        minor: the number of its device file, None while it is unknown.
+        share: the name of the share, "" for the only one.
     """
 
     uuid: str
@@ -52,6 +63,8 @@ class PlacedGpu(msgspec.Struct, frozen=True):
     memory_bytes: int
     index: int | None = None
     total_bytes: int = 0
+    minor: int | None = None
+    share: str = ""
 
 
 def gpuid_annotation(annotations: Mapping[str, str], gpuids: Sequence[str]) -> dict[str, str]:
@@ -105,11 +118,10 @@ def gpushare_placement(
     indexes = [gpu.index for gpu in gpus if gpu.index is not None]
     if not gpus or len(indexes) < len(gpus):
         return {}
-    nanoseconds = (now - _EPOCH) // timedelta(microseconds=1) * 1000
     written = {
         GPUSHARE + "POD": str(sum(gpu.memory_bytes // unit for gpu in gpus)),
         GPUSHARE + "DEV": str(gpus[0].total_bytes // unit),
-        GPUSHARE + "ASSUME_TIME": str(nanoseconds),
+        GPUSHARE + "ASSUME_TIME": _nanoseconds(now),
         GPUSHARE_ASSIGNED: "false",
     }
     if len(gpus) == 1:
@@ -117,3 +129,41 @@ def gpushare_placement(
     units = {str(index): gpu.memory_bytes // unit for index, gpu in zip(indexes, gpus, strict=True)}
     first = gpushare.first_requesting(spec)
     return written | {GPUSHARE_ALLOCATION: json.dumps({str(first): units}, sort_keys=True)}
+
+
+def vcuda_placement(
+    spec: Mapping[str, Any], gpus: Sequence[PlacedGpu], node: str, now: datetime
+) -> dict[str, str]:
+    """The annotations of Tencent's Gaia on a pod whose containers ask for cores.
+
+    Its containers are numbered as in the pod, its GPUs by their device files, as published.
+
+    Args:
+        spec: the PodSpec.
+        gpus: the GPUs of the pod.
+        node: the name of their node.
+        now: when they were chosen, aware.
+    """
+    if not gpus or any(gpu.minor is None for gpu in gpus):
+        return {}
+    written = {
+        VCUDA + "predicate-time": _nanoseconds(now),
+        VCUDA + "predicate-node": node,
+        VCUDA_ASSIGNED: "false",
+    }
+    asking = vcuda.asking(spec)
+    for number, container in enumerate(spec.get("containers") or ()):
+        if container["name"] in asking:
+            of_container = ("", container["name"])
+            minors = sorted(gpu.minor or 0 for gpu in gpus if gpu.share in of_container)
+            written[f"{VCUDA_INDEX}{number}"] = ",".join(map(str, minors))
+    return written
+
+
+def is_of_vcuda(key: str) -> bool:
+    """Whether an annotation is one of :func:`vcuda_placement`."""
+    return key in _VCUDA_OF_POD or key.startswith(VCUDA_INDEX)
+
+
+def _nanoseconds(now: datetime) -> str:
+    return str((now - _EPOCH) // timedelta(microseconds=1) * 1000)

@@ -19,7 +19,7 @@ from kubeshare.api.types.constants import (
     ROLE_POD,
     SCHEDULER,
 )
-from kubeshare.api.types.v1 import VGPU, GPUNode
+from kubeshare.api.types.v1 import VGPU, GPUDevice, GPUNode
 from kubeshare.api.upgrades import (
     Upgrades,
     leader_changed,
@@ -181,7 +181,7 @@ def _gated_pods(
         volumes=VolumeBinder(client, informers.nodes.store),
         models=partial(_models, informers.gpunodes.store),
         unit=lambda: informers.configuration.now().gpushare.unit_bytes,
-        gpu_index=partial(_gpu_index, informers.gpunodes.store),
+        gpu_of=partial(_gpu_of, informers.gpunodes.store),
         wall_clock=wall_clock,
         by_extender=lambda: informers.configuration.now().gpushare.door == "extender",
     )
@@ -230,10 +230,10 @@ def _frees_resources(change: Change[core_v1.Pod]) -> bool:
     return bool(changed.spec.node_name) and (changed.terminal or change.type == DELETED)
 
 
-def _gpu_index(gpunodes: Store[GPUNode], vgpu: VGPU) -> int | None:
+def _gpu_of(gpunodes: Store[GPUNode], vgpu: VGPU) -> GPUDevice | None:
     found = gpunodes.get(vgpu.spec.node_name)
     devices = found.spec.devices if found is not None else ()
-    return next((each.index for each in devices if each.uuid == vgpu.spec.uuid), None)
+    return next((each for each in devices if each.uuid == vgpu.spec.uuid), None)
 
 
 def _models(gpunodes: Store[GPUNode]) -> set[str]:

@@ -120,6 +120,7 @@ class FakeCluster:
             {
                 "uuid": gpu_uuid(name, i),
                 "index": i - first,
+                "minor": i - first,
                 "model": "V100",
                 "memoryBytes": 16 * GIB,
             }

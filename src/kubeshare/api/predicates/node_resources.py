@@ -14,13 +14,11 @@ from kubeshare.api.predicates.pod_requests import amounts, needs
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import Node, Pod
 from kubeshare.core.units import format_memory
-from kubeshare.dialects.gpushare import GPU_MEMORY
+from kubeshare.dialects import families
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.meta import Key
 
-FAMILY_RESOURCES: Final = frozenset({GPU_MEMORY})
-"""Resources that the node agent alone offers: a node that does not list one has none."""
 _BY_NODE: Final = "requests on"
 
 
@@ -81,8 +79,9 @@ class NodeResources:
         has = amounts(node.status.allocatable)
         used = self._used_on(name) + self._reserved(name, pod) + taken
         for resource in sorted(requests):
-            # The node may serve unlisted resources in other ways: kube-scheduler checks them.
-            listed = resource in has or resource in FAMILY_RESOURCES
+            # The node may serve unlisted resources in other ways: kube-scheduler checks them. The
+            # node agent alone offers those of families: a node that does not list one has none.
+            listed = resource in has or resource in families.RESOURCES
             if listed and requests[resource] > has[resource] - used[resource]:
                 left = _text(resource, max(0, has[resource] - used[resource]))
                 return f"{resource} {left} left, {_text(resource, requests[resource])} asked"

@@ -20,7 +20,7 @@ from kubeshare.api.pods import has_shares, unschedulable
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.device_manager.context import Context
 from kubeshare.device_manager.pod.event_handlers import PodEventHandlers
-from kubeshare.device_manager.pod.gpushare_annotations import update_annotations
+from kubeshare.device_manager.pod.family_annotations import update_annotations
 from kubeshare.device_manager.sharepod.event_handlers import with_assumed
 from kubeshare.device_manager.sharepod.pods import Pods, delete_as_seen, unschedulable_message
 from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import LostAllocations

@@ -20,7 +20,6 @@ from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.predicates.node_resources import NodeResources
 from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.state.cluster_state import ClusterState
-from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.constants import (
     ANNOTATION_GPUIDS,
     ANNOTATION_NODE,
@@ -34,19 +33,14 @@ from kubeshare.api.types.constants import (
 )
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.reasons import Reason
-from kubeshare.api.types.v1 import VGPU, ExcludedNode
+from kubeshare.api.types.v1 import VGPU, ExcludedNode, GPUDevice
 from kubeshare.api.vgpu_readiness import Blocker, blocker, failure
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.dialects import gpushare
+from kubeshare.dialects import families, gpushare
 from kubeshare.dialects.pod import PREFIX
 from kubeshare.dialects.priority_and_gang import gang_named
-from kubeshare.dialects.write_back import (
-    PlacedGpu,
-    gpu_annotations,
-    gpuid_annotation,
-    gpushare_placement,
-)
+from kubeshare.dialects.write_back import PlacedGpu, gpu_annotations, gpuid_annotation
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.controller import RequeueAfter
@@ -73,7 +67,7 @@ class GatedPods(ObjectKind):
         volumes: the volumes of the pods.
         models: returns the GPU models of the cluster.
         unit: returns the bytes of a unit of ``aliyun.com/gpu-mem``.
-        gpu_index: the index of the GPU of a vGPU on its node; None if it is unknown.
+        gpu_of: the GPU of a vGPU on its node; None if it is unknown.
         wall_clock: gives the present, aware.
         by_extender: whether the extender places the pods of gpushare.
 
@@ -93,7 +87,7 @@ class GatedPods(ObjectKind):
         volumes: VolumeBinder,
         models: Callable[[], Collection[str]],
         unit: Callable[[], int],
-        gpu_index: Callable[[VGPU], int | None],
+        gpu_of: Callable[[VGPU], GPUDevice | None],
         wall_clock: Callable[[], datetime],
         by_extender: Callable[[], bool],
     ) -> None:
@@ -103,7 +97,7 @@ class GatedPods(ObjectKind):
         self.volumes = volumes
         self.models = models
         self.unit = unit
-        self.gpu_index = gpu_index
+        self.gpu_of = gpu_of
         self.wall_clock = wall_clock
         self.by_extender = by_extender
         self.lacking_resources: set[RequesterKey] = set()
@@ -221,31 +215,54 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
         names = ", ".join(vgpu.gpuid for vgpu in vgpus)
         decision = f"vGPU {names} on node {vgpus[0].spec.node_name}"
         scheduled = await self._write("True", Reason.BOUND, decision) or self
-        published = self._published([vgpu.gpuid for vgpu in vgpus])
-        return await scheduled.patched(_decision(scheduled.raw, scheduled.view, vgpus, published))
+        annotations = scheduled.annotations_on(vgpus)
+        return await scheduled.patched(_decision(scheduled.raw, scheduled.view, vgpus, annotations))
 
-    def _published(self, gpuids: Sequence[str]) -> dict[str, str]:
-        """What the published versions write into a pod in their spelling."""
-        metadata = self.view.metadata
-        gpus = [
-            PlacedGpu(
-                uuid=vgpu.spec.uuid,
-                model=vgpu.spec.model,
-                memory_bytes=holder.memory_bytes,
-                index=self.kind.gpu_index(vgpu),
-                total_bytes=vgpu.spec.memory_bytes,
+    def annotations_on(self, vgpus: Sequence[VGPU]) -> dict[str, str]:
+        """All annotations of the placed pod, with what the published versions write into it."""
+        annotations = self.view.metadata.annotations
+        family, gpus = families.family_of(self.pod_spec), self._placed_gpus()
+        written = gpu_annotations(self.view.metadata.labels, gpus)
+        if family is not None:
+            # Those that the author wrote say nothing true.
+            annotations = {
+                key: value for key, value in annotations.items() if not family.is_annotation(key)
+            }
+            placed = families.Placed(
+                spec=self.pod_spec,
+                gpus=gpus,
+                node=vgpus[0].spec.node_name,
+                unit=self.kind.unit(),
+                now=self.kind.wall_clock(),
             )
-            for vgpu in self.kind.cluster_state.pool.held_by(self.uid)
-            if (holder := holder_of(vgpu, self.uid))
-        ]
-        written = gpu_annotations(metadata.labels, gpus)
-        if gpushare.requests(self.pod_spec):
-            written |= gpushare_placement(
-                self.pod_spec, gpus, self.kind.unit(), self.kind.wall_clock()
-            )
-        if not metadata.annotations.get(PREFIX + "id"):
-            written |= gpuid_annotation(metadata.annotations, gpuids)
-        return written
+            written |= family.annotations_of(placed)
+        gpuids = [vgpu.gpuid for vgpu in vgpus]
+        if not annotations.get(PREFIX + "id"):
+            written |= gpuid_annotation(annotations, gpuids)
+        decided = {
+            ANNOTATION_GPUIDS: gpuid_list.format_list(gpuids),
+            ANNOTATION_NODE: vgpus[0].spec.node_name,
+        }
+        return annotations | decided | written
+
+    def _placed_gpus(self) -> list[PlacedGpu]:
+        found = []
+        for vgpu in self.kind.cluster_state.pool.held_by(self.uid):
+            gpu = self.kind.gpu_of(vgpu)
+            found += [
+                PlacedGpu(
+                    uuid=vgpu.spec.uuid,
+                    model=vgpu.spec.model,
+                    memory_bytes=holder.memory_bytes,
+                    index=None if gpu is None else gpu.index,
+                    minor=None if gpu is None else gpu.minor,
+                    total_bytes=vgpu.spec.memory_bytes,
+                    share=holder.share,
+                )
+                for holder in vgpu.status.holders
+                if holder.demand == self.uid
+            ]
+        return found
 
     async def confirm(self) -> None:
         """Do nothing: the condition was written while the pod was gated."""
@@ -264,14 +281,11 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
 
 
 def _decision(
-    raw: Raw, pod: Pod, vgpus: Sequence[VGPU], published: Mapping[str, str]
+    raw: Raw, pod: Pod, vgpus: Sequence[VGPU], annotations: Mapping[str, str]
 ) -> list[dict[str, Any]]:
     """The patch that ungates a pod, valid only for the resourceVersion that was read."""
     metadata: Mapping[str, Any] = raw["metadata"]
-    annotations = dict(metadata.get("annotations") or {})
-    node, gpuids = vgpus[0].spec.node_name, [vgpu.gpuid for vgpu in vgpus]
-    annotations |= {ANNOTATION_GPUIDS: gpuid_list.format_list(gpuids), ANNOTATION_NODE: node}
-    annotations |= published
+    node = vgpus[0].spec.node_name
     # A GPUID may be no valid value of a label: the label has the name of the object.
     labels = {**(metadata.get("labels") or {}), LABEL_VGPU: vgpus[0].metadata.name}
     return [

@@ -1,14 +1,14 @@
-"""Keeps the annotations of gpushare on a pod true.
+"""Keeps the published annotations of a pod of gpushare or Gaia true.
 
 The scheduler writes them with its decision (:mod:`kubeshare.dialects.write_back`). They say that
-the pod has its GPU from its first container on, and are removed when its last one has ended: in
-Alibaba's version nothing removes them. Nothing of KubeShare reads them.
+the pod has its GPUs from its first container on, and are removed when its last one has ended: in
+the published versions nothing removes them. Nothing of KubeShare reads them.
 """
 
 from collections.abc import Mapping
 
 from kubeshare.api.types.core_v1 import PODS, Pod
-from kubeshare.dialects.write_back import GPUSHARE_ANNOTATIONS, GPUSHARE_ASSIGNED
+from kubeshare.dialects.families import FAMILIES
 from kubeshare.kube.client.client import Client
 
 
@@ -24,9 +24,11 @@ async def update_annotations(client: Client, pod: Pod) -> None:
     """
     written = pod.metadata.annotations
     if pod.terminal:
-        await _patch(client, pod, dict.fromkeys(written.keys() & GPUSHARE_ANNOTATIONS))
-    elif pod.running_since and written.get(GPUSHARE_ASSIGNED) == "false":
-        await _patch(client, pod, {GPUSHARE_ASSIGNED: "true"})
+        ours = [key for key in written if any(each.is_annotation(key) for each in FAMILIES)]
+        await _patch(client, pod, dict.fromkeys(ours))
+    elif pod.running_since:
+        false = [each.assigned for each in FAMILIES if written.get(each.assigned) == "false"]
+        await _patch(client, pod, dict.fromkeys(false, "true"))
 
 
 async def _patch(client: Client, pod: Pod, annotations: Mapping[str, str | None]) -> None:
