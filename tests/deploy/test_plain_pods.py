@@ -535,6 +535,14 @@ def test_a_bad_vcuda_pod_is_refused_by_name(
     assert words in str(refused.value)
 
 
+def test_a_vcuda_pod_that_was_there_before_can_be_written_to(space: Namespace) -> None:
+    # The rules say nothing of pods that the device manager makes.
+    pod = space.create(by=DEVICES, containers=[cores("a", "150")])
+    assigned = {"tencent.com/gpu-assigned": "true"}
+    written = {"op": "add", "path": "/metadata/annotations", "value": assigned}
+    assert space.patch(pod, written)["metadata"]["annotations"] == assigned
+
+
 def test_a_pod_asks_for_the_resource_of_one_family(space: Namespace) -> None:
     with pytest.raises(LabError, match="a pod asks for one of them"):
         space.create(containers=[limited("a", mem="2"), cores("b", "50", "4")])

@@ -17,13 +17,14 @@ GPUS_OF_A_NODE = 4
 
 
 async def dedicated(cluster: FakeCluster, *names: str) -> None:
-    """Let these nodes be owned by vcuda pods, and offer four GPUs of 16 GiB."""
+    """Let these nodes be owned by vcuda pods, with four GPUs as in the Gaia paper."""
     cluster.deadline = 5 * SETTLED_SECONDS
     offered = {CORE: str(100 * GPUS_OF_A_NODE), MEMORY: str(64 * GPUS_OF_A_NODE), "cpu": "64"}
     own(cluster, *names)
     for name in names:
         label_node(cluster, name, family="vcuda")
         await expect_owned(cluster, name)
+        cluster.link(name, gpu_0_1="PXB", gpu_2_3="PIX")
         cluster.server.change(
             NODES, name, "", lambda obj: obj["status"]["allocatable"].update(offered)
         )
@@ -71,6 +72,7 @@ async def until_false(cluster: FakeCluster, name: str) -> str:
 async def test_shares_fill_a_gpu_and_whole_gpus_are_others_of_a_node_of_the_family(
     cluster: FakeCluster,
 ) -> None:
+    cluster.invariants.doubles = True  # it counts the GPUs of SharePods only
     cluster.start()
     await dedicated(cluster, "n1")
     for name, cores, blocks in (("a", "50", "4"), ("b", "60", "4"), ("c", "40", "4")):
@@ -79,10 +81,10 @@ async def test_shares_fill_a_gpu_and_whole_gpus_are_others_of_a_node_of_the_fami
     pod(cluster, "d", asking("main", "200"))
     await expect_running(cluster, "d")
     assert {name: published(cluster, name)[INDEX + "0"] for name in "abcd"} == {
-        "a": "0",
-        "b": "1",
-        "c": "1",
-        "d": "2,3",
+        "a": "2",
+        "b": "3",
+        "c": "3",
+        "d": "0,1",
     }
     [share] = holders(cluster, "b")
     assert (share["requestMicros"], share["limitMicros"]) == (600_000, 600_000)
@@ -97,13 +99,13 @@ async def test_the_published_annotations_hold_from_the_decision_to_the_end(
 ) -> None:
     cluster.start()
     await dedicated(cluster, "n1")
-    forged = {INDEX + "0": "3", INDEX + "5": "7", "tencent.com/predicate-node": "elsewhere"}
+    forged = {INDEX + "0": "1", INDEX + "5": "7", "tencent.com/predicate-node": "elsewhere"}
     pod(cluster, "a", asking("main", "50", "4"), **forged)
     await expect_running(cluster, "a")
     found = published(cluster, "a")
     assert found.pop("tencent.com/predicate-time").isdigit()
     assert found.pop("tencent.com/gpu-assigned") in ("false", "true")
-    assert found == {INDEX + "0": "0", "tencent.com/predicate-node": "n1"}
+    assert found == {INDEX + "0": "2", "tencent.com/predicate-node": "n1"}
     running = {"running": {"startedAt": "2026-01-01T00:00:00Z"}}
     state = {"containerStatuses": [{"name": "main", "state": running}]}
     cluster.server.change(PODS, "a", "default", lambda obj: obj["status"].update(state))

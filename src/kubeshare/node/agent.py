@@ -13,6 +13,7 @@ from kubeshare.kube.controller.runtime import Program
 from kubeshare.node import boot, lock
 from kubeshare.node.claim_mounts import ClaimMounts
 from kubeshare.node.device_plugin.gpushare import GpushareResources
+from kubeshare.node.device_plugin.vcuda import VcudaResources
 from kubeshare.node.dra.account import OnEnded, ignore
 from kubeshare.node.dra.claim_users import ClaimInUse, ClaimUsers
 from kubeshare.node.dra.driver import ClaimReference, Driver, PreparedDevice
@@ -112,6 +113,7 @@ class Agent:
         self._run_folder = paths.run_folder
         self.events = EventRecorder(client, "kubeshare.nthu/node-agent", node)
         self.gpushare = GpushareResources(client, node, paths, self.inventory, self.events)
+        self.vcuda = VcudaResources(node, paths, self.gpushare.nodes, self.inventory)
         self.preparer = Preparer(
             client,
             self.view,
@@ -203,6 +205,9 @@ class Agent:
         program.add_reflector(self.gpushare.configmaps)
         program.add_controller(self.gpushare.controller)
         program.add_task(self.gpushare.plugin.run)
+        program.add_controller(self.vcuda.controller)
+        for plugin in self.vcuda.plugins:
+            program.add_task(plugin.run)
         program.add_task(self.serve)
         self.escapes.register_metrics(program.registry)
         program.add_check(

@@ -101,7 +101,9 @@ class GpushareResources:
         if node is None or found is None:
             return
         gpus = self._gpus(node, found)
-        seconds = self._usual_seconds if gpus is None else READING_SECONDS
+        # Resources of another family may be offered here, by another controller.
+        offers = is_owned(found) and family_of(node)
+        seconds = READING_SECONDS if offers else self._usual_seconds
         if seconds != self._inventory.interval:
             self._inventory.interval = seconds
             self._inventory.refresh_soon()

@@ -43,6 +43,13 @@ def divide(
     )
 
 
+def divide_equally(
+    devices: Iterable[GPUDevice], units: int, *, usable: bool = True
+) -> tuple[GpuUnits, ...]:
+    """The same number of units of each GPU, whatever its memory; see :func:`divide`."""
+    return tuple(GpuUnits(device.uuid, units, device.healthy and usable) for device in devices)
+
+
 def device_list(gpus: Iterable[GpuUnits]) -> bytes:
     """The serialized ``ListAndWatchResponse``; 70 000 units take about 50 ms."""
     devices = [
