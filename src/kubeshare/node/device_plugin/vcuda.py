@@ -1,8 +1,8 @@
 """Offers cores and blocks of memory on nodes dedicated to Tencent's Gaia.
 
 A node is one if KubeShare owns its GPUs and its labels name the family. Both resources are only
-counted: a hundred of ``tencent.com/vcuda-core`` for each GPU, and of ``tencent.com/vcuda-memory`` its
-whole blocks of 256 MiB.
+counted: ``tencent.com/vcuda-core`` as 100 for each GPU, ``tencent.com/vcuda-memory`` as its whole
+blocks of 256 MiB.
 """
 
 from typing import Final
