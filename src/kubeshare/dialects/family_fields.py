@@ -1,4 +1,4 @@
-"""What the pods of the manifest families have in common beside their resources.
+"""What pods of the manifest families may have beside their resources.
 
 A pod of a family asks for GPUs in the limits of its containers. KubeShare's annotations may
 constrain which GPU it gets, and nothing else may ask for a share.
