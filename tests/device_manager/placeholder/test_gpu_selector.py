@@ -5,9 +5,11 @@ import pytest
 from expectations import expect_condition, expect_running
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.cluster import gpu_uuid
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES
+from kubeshare.device_manager.placeholder.fillers import manifest
 from kubeshare.device_manager.placeholder.gpu_selector import SELECTION_SECONDS
-from kubeshare.kube.resources import Raw
+from kubeshare.kube.resources import NODES, PODS, Raw, Resource
 
 
 def set_models(cluster: FakeCluster, node: str, *models: str) -> None:
@@ -67,3 +69,19 @@ async def test_no_gpu_is_kept_while_there_is_none_of_the_model(cluster: FakeClus
     assert cluster.placeholders() == []
     cluster.end("first")
     await expect_running(cluster, "a", seconds=200)
+
+
+@pytest.mark.parametrize("gone", [NODES, GPUNODES])
+def test_the_fillers_of_a_node_that_is_gone_are_deleted(gone: Resource[Raw]) -> None:
+    """The program was killed after it had created them."""
+
+    @scenario(n1=1)
+    async def run(cluster: FakeCluster) -> None:
+        filler = manifest("n1", "image")
+        filler["metadata"]["name"] = "kubeshare-filler-x"
+        cluster.server.remove(gone, "n1")
+        cluster.server.seed(PODS, filler)
+        cluster.start("devices")
+        await cluster.until(lambda: cluster.server.all(PODS, NAMESPACE) == [])
+
+    run()

@@ -71,9 +71,13 @@ class GpuSelector:
         node, found = self._nodes.by_key(key), self._gpunodes.get(key.name)
         fillers = self._fillers.of(key.name)
         if node is None or found is None:
+            self._seeking.forget(key.name)
+            self._forget_all_but(key.name, [])
+            for pod in fillers:
+                await self._fillers.remove(pod)
             return None
         candidates = self._candidates(node, found)
-        self._forget_all_but(node, candidates)
+        self._forget_all_but(key.name, candidates)
         pauses = [self._pauses.remaining(_id(vgpu)) for vgpu in candidates]
         seeking = [vgpu for vgpu, left in zip(candidates, pauses, strict=True) if not left]
         waits = [left for left in pauses if left]
@@ -196,11 +200,10 @@ class GpuSelector:
         if pod is not None and pod.metadata.uid != recorded:
             await self._placeholders.remove(pod)
 
-    def _forget_all_but(self, node: Node, candidates: list[VGPU]) -> None:
+    def _forget_all_but(self, node: str, candidates: list[VGPU]) -> None:
         """Drop what is known about vGPUs that have their GPU, or are gone."""
         left = {_id(vgpu) for vgpu in candidates}
-        name = node.metadata.name
-        for key in [key for key in self._failures if key[0] == name and key not in left]:
+        for key in [key for key in self._failures if key[0] == node and key not in left]:
             del self._failures[key]
             self._pauses.forget(key)
 
