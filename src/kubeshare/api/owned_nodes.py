@@ -4,6 +4,7 @@ An administrator asks for an owned node by a label or a selector of the configur
 force is recorded in the status of the GPUNode, and everything else goes by that record.
 """
 
+import re
 from typing import Final
 
 from kubeshare.api.configuration import OwnedConfiguration
@@ -15,10 +16,12 @@ from kubeshare.api.types.constants import (
     LABEL_FAMILY,
     LABEL_GPUS,
     MODE_OWNED,
+    VGPU_RESOURCE,
 )
-from kubeshare.api.types.core_v1 import Node
+from kubeshare.api.types.core_v1 import Node, Pod
 from kubeshare.api.types.v1 import GPUNode
 from kubeshare.core.gpuid import RESERVED_PREFIX
+from kubeshare.dialects import gpushare, vcuda
 from kubeshare.kube.conditions import is_true
 
 _PUBLISHED_FAMILIES: Final = {
@@ -26,6 +29,11 @@ _PUBLISHED_FAMILIES: Final = {
     ("nvidia-device-enable", "enable"): FAMILY_VCUDA,
 }
 """The labels by which Alibaba's gpushare and Tencent's Gaia select their nodes."""
+
+_NVIDIA_PARTS: Final = re.compile(r"nvidia\.com/(gpu\.shared|mig-.+)")
+"""The resources by which NVIDIA's device plugin offers parts of GPUs."""
+_FAMILY_RESOURCES: Final = frozenset({gpushare.GPU_MEMORY, vcuda.CORE})
+"""Those of other systems for sharing GPUs; on owned nodes they are KubeShare's own."""
 
 
 def is_requested(node: Node, configuration: OwnedConfiguration) -> bool:
@@ -76,6 +84,30 @@ def family_of(node: Node) -> str:
         return labels[LABEL_FAMILY]
     found = (name for label, name in _PUBLISHED_FAMILIES.items() if label in labels.items())
     return next(found, "")
+
+
+def offered_parts(node: Node, *, owned: bool) -> tuple[str, ...]:
+    """The resources by which another device plugin offers parts of a node's GPUs, sorted.
+
+    Args:
+        node: the node.
+        owned: whether KubeShare owns the GPUs of the node, and so offers the resource of a family.
+    """
+    offered = (name for name, amount in node.status.allocatable.items() if str(amount) != "0")
+    return tuple(sorted(filter(lambda name: _is_part(name, owned=owned), offered)))
+
+
+def uses_parts(pod: Pod) -> bool:
+    """Whether a pod uses parts of GPUs that another device plugin has given it."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    resources = {name for container in containers for name in container.resources.limits}
+    return any(_is_part(name, owned=VGPU_RESOURCE in resources) for name in resources)
+
+
+def _is_part(resource: str, *, owned: bool) -> bool:
+    """Whether a resource is a part of a GPU; one of a family is not where KubeShare offers it."""
+    of_family = resource in _FAMILY_RESOURCES and not owned
+    return of_family or _NVIDIA_PARTS.fullmatch(resource) is not None
 
 
 def _matches(selector: str, labels: dict[str, str]) -> bool:

@@ -37,6 +37,14 @@ def names(node: str, *indices: int) -> list[str]:
     return sorted(static_name(gpu_uuid(node, index)) for index in indices)
 
 
+def offer(cluster: FakeCluster, resource: str, amount: str) -> None:
+    """The kubelet of ``n1`` offers so much of a resource."""
+    found = {resource: amount}
+    cluster.server.change(
+        NODES, "n1", "", lambda obj: obj["status"].setdefault("allocatable", {}).update(found)
+    )
+
+
 async def taken_over(cluster: FakeCluster, *nodes: str) -> None:
     cluster.deadline = LONG
     own(cluster, *nodes)
@@ -167,6 +175,42 @@ async def test_gpus_that_a_native_pod_uses_are_not_taken_over_before_it_has_ende
     assert not cluster.vgpus()
     cluster.end("whole")
     await expect_phases(cluster, "Idle", "Idle")
+
+
+@pytest.mark.parametrize(
+    "resource", ["nvidia.com/gpu.shared", "nvidia.com/mig-1g.5gb", "aliyun.com/gpu-mem"]
+)
+def test_parts_of_gpus_that_another_plugin_hands_out_delay_the_takeover(resource: str) -> None:
+    @scenario(n1=1)
+    async def run(cluster: FakeCluster) -> None:
+        cluster.deadline = LONG
+        own(cluster, "n1")
+        offer(cluster, resource, "8")
+        pod = manifests.pod("part", {resource: "1"}, nodeName="n1")
+        pod["metadata"]["namespace"] = "default"
+        cluster.server.seed(PODS, pod | {"status": {"phase": "Running"}})
+        cluster.start()
+        found = await expect_owned(cluster, "n1", "GPUsOffered")
+        assert resource in found["message"]
+        offer(cluster, resource, "0")
+        found = await expect_owned(cluster, "n1", "GPUsInUse")
+        assert "default/part" in found["message"]
+        assert not cluster.vgpus()
+        cluster.server.remove(PODS, "part", "default")
+        await expect_phases(cluster, "Idle")
+
+    run()
+
+
+@scenario(n1=1)
+async def test_the_memory_that_kubeshare_offers_is_no_other_plugin(cluster: FakeCluster) -> None:
+    cluster.start()
+    await taken_over(cluster, "n1")
+    offer(cluster, "aliyun.com/gpu-mem", "16")
+    await cluster.quiet(LONG)
+    assert owned(cluster, "n1")["reason"] == "Owned"
+    offer(cluster, "nvidia.com/gpu.shared", "8")
+    await expect_owned(cluster, "n1", "GPUsOffered")
 
 
 @scenario(n1=1)

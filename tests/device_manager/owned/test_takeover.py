@@ -10,6 +10,7 @@ from kubeshare.device_manager.owned.takeover import Facts, decide, taking_over
 CONFLICTS = {
     "offered": 2,
     "by_claims": 2,
+    "parts": ("nvidia.com/gpu.shared",),
     "users": ("default/whole",),
     "used": ("GPU-1",),
     "supported": False,
@@ -39,6 +40,7 @@ def test_a_node_that_nothing_else_uses_becomes_owned() -> None:
     [
         ("offered", "GPUsOffered", ["nvidia.com/gpu", "nvidia.com/gpu.deploy.device-plugin=false"]),
         ("by_claims", "GPUsOffered", ["DRA driver", "nvidia.com/dra-kubelet-plugin=false"]),
+        ("parts", "GPUsOffered", ["nvidia.com/gpu.shared", "`kubectl cordon n1`", "that plugin"]),
         ("users", "GPUsInUse", ["default/whole"]),
         ("used", "GPUsInUse", ["GPU-1"]),
         ("supported", "AgentOutdated", ["kubeshare-node-agent"]),
@@ -103,6 +105,7 @@ def test_while_a_node_settles_it_keeps_its_mode() -> None:
         supported=st.booleans(),
         offered=st.integers(0, 2),
         by_claims=st.integers(0, 2),
+        parts=st.sampled_from([(), ("f",)]),
         users=st.sampled_from([(), ("a",)]),
         used=st.sampled_from([(), ("e",)]),
         claimants=st.sampled_from([(), ("d",)]),
@@ -116,7 +119,8 @@ def test_holders_are_accepted_only_where_nothing_else_hands_out_gpus(known: Fact
     if decided.accepts:
         assert known.requested
         assert known.supported
-        assert (known.offered, known.by_claims, known.users, known.used) == (0, 0, (), ())
+        assert (known.offered, known.by_claims, known.parts) == (0, 0, ())
+        assert (known.users, known.used) == ((), ())
         assert decided.mode == "owned"
     if known.static:
         assert decided.mode == "owned"

@@ -279,13 +279,15 @@ def test_the_gpus_of_native_pods_are_in_use(kubelet: FakeKubelet, paths: NodePat
     kubelet.claimed["default", "native"] = [("gpu.example", NODE, "gpu-1")]
     kubelet.devices["default", "other"] = {WHOLE: ["GPU-7"], "example.com/nic": ["GPU-8"]}
     kubelet.devices[NAMESPACE, "kubeshare-filler-x"] = {WHOLE: ["GPU-9"]}
+    kubelet.devices["default", "slice"] = {WHOLE: ["GPU-5::0"], f"{WHOLE}.shared": ["GPU-6::1"]}
     names = {"gpu-0": "GPU-0", "gpu-1": "GPU-1"}
 
     async def ask() -> dict[str, str]:
         async with kubelet.serve_pod_resources(socket):
             return await gpus_in_use(socket, lambda device: names[device.name])
 
-    assert asyncio.run(ask()) == {"GPU-1": "", "GPU-7": "", "GPU-9": "kubeshare-filler-x"}
+    others = dict.fromkeys(["GPU-1", "GPU-5", "GPU-6", "GPU-7"], "")
+    assert asyncio.run(ask()) == others | {"GPU-9": "kubeshare-filler-x"}
 
 
 def test_lists_of_the_units_of_memory_of_many_pods_are_read(

@@ -3,7 +3,13 @@
 from collections.abc import Iterable
 from typing import Final
 
-from kubeshare.api.owned_nodes import accepts_holders, is_owned, is_requested
+from kubeshare.api.owned_nodes import (
+    accepts_holders,
+    is_owned,
+    is_requested,
+    offered_parts,
+    uses_parts,
+)
 from kubeshare.api.types.constants import CONDITION_OWNED, MANAGER_DEVICES
 from kubeshare.api.types.core_v1 import NODES, PODS, Node, Pod
 from kubeshare.api.types.v1 import GPUNODES, VGPU, GPUNode
@@ -140,8 +146,11 @@ class OwnedNodes:
             owned=is_owned(found),
             supported=found.spec.supports_owned,
             offered=node.whole_gpus,
+            parts=offered_parts(node, owned=is_owned(found)),
             by_claims=found.spec.dra_count,
-            users=tuple(str(pod.metadata.key) for pod in others if pod.whole_gpus),
+            users=tuple(
+                str(pod.metadata.key) for pod in others if pod.whole_gpus or uses_parts(pod)
+            ),
             used=tuple(gpu.uuid for gpu in found.spec.devices if gpu.in_use),
             claimants=tuple(str(pod.metadata.key) for pod in by_claim if not pod.placeholder_of),
             claims=tuple(str(pod.metadata.key) for pod in by_claim if pod.placeholder_of),

@@ -1,9 +1,10 @@
 """Decides who owns the GPUs of a node, and says why. Pure.
 
 A node that is asked for becomes owned once nothing else hands out its GPUs: no device plugin and no
-DRA driver offers them, no pod uses a whole one or may have one by a claim, and no placeholder may
-have one that is not known yet. A node that is owned stays so while it has static vGPUs. They accept
-holders while nothing else offers the GPUs, and no pod uses a whole one.
+DRA driver offers them or parts of them, no pod uses one without KubeShare or may have one by a
+claim, and no placeholder may have one that is not known yet. A node that is owned stays so while it
+has static vGPUs. They accept holders while nothing else offers the GPUs, and no pod uses a whole
+one.
 
 The exception is a cordoned node, where no other pod gets a GPU. If a DRA driver offers its GPUs,
 the vGPUs in use become static while the driver runs, since only that can release the claims of
@@ -41,8 +42,9 @@ class Facts(Struct, frozen=True, kw_only=True):
         supported: whether its agent can share GPUs without placeholders.
         offered: whole GPUs that its device plugin offers.
         by_claims: whole GPUs that a DRA driver offers.
-        users: the pods, placeholders aside, that use whole GPUs of it.
-        used: the GPUs that such pods have, as the kubelet reports.
+        parts: the resources by which other device plugins offer parts of its GPUs.
+        users: the pods, placeholders aside, that use its GPUs without KubeShare.
+        used: the whole GPUs that such pods have, as the kubelet reports.
         claimants: pods, placeholders aside, with devices of a DRA driver, which may be GPUs.
         claims: the placeholders that have their GPU by a claim.
         unresolved: vGPUs whose placeholder may have a GPU that is not known yet.
@@ -57,6 +59,7 @@ class Facts(Struct, frozen=True, kw_only=True):
     supported: bool = True
     offered: int = 0
     by_claims: int = 0
+    parts: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
     used: tuple[str, ...] = ()
     claimants: tuple[str, ...] = ()
@@ -121,7 +124,9 @@ def _given_up(facts: Facts) -> Ownership:
 
 def _converts(facts: Facts, *, owned: bool) -> bool:
     """Whether the vGPUs become static while a DRA driver runs, which releases their claims."""
-    if not (facts.supported and facts.cordoned and facts.by_claims) or facts.offered:
+    if not (facts.supported and facts.cordoned and facts.by_claims):
+        return False
+    if facts.offered or facts.parts:
         return False
     if facts.users or facts.used or facts.claimants:
         return False
@@ -160,9 +165,16 @@ def _conflict(facts: Facts) -> tuple[Reason, str] | None:
                 f"`kubectl cordon {facts.node}` and `kubectl label node {facts.node} "
                 f"{label}=false --overwrite`, and uncordon the node when it is owned"
             )
+    if facts.parts:
+        return Reason.GPUS_OFFERED, (
+            f"node {facts.node} offers parts of its GPUs as {_names(facts.parts)} by another "
+            f"device plugin, so other pods may get them: run `kubectl cordon {facts.node}`, stop "
+            "that plugin on the node, and uncordon the node when it is owned"
+        )
     if facts.users or facts.used:
         return Reason.GPUS_IN_USE, (
-            f"pods use whole GPUs of node {facts.node}: {_names(facts.users or facts.used)}. "
+            f"pods use GPUs of node {facts.node} without KubeShare: "
+            f"{_names(facts.users or facts.used)}. "
             "Delete them, or wait until they have ended"
         )
     return None

@@ -25,6 +25,9 @@ _LIST = "/v1.PodResourcesLister/List"
 _ALLOCATABLE = "/v1.PodResourcesLister/GetAllocatableResources"
 _TIMEOUT_SECONDS = 5.0
 
+# Its devices are shares of GPUs, if NVIDIA's plugin is told to name them so.
+_SHARED_GPU_RESOURCE = f"{WHOLE_GPU_RESOURCE}.shared"
+
 # The kubelet refuses the percent-encoded socket path that gRPC sends as the authority. Where it
 # counts memory in MiB, its lists are longer than the 4 MiB that gRPC receives by default.
 _OPTIONS = (
@@ -56,21 +59,21 @@ async def allocated_gpus(
 
 
 async def gpus_in_use(socket: Path, uuid_of: Callable[[DraDevice], str]) -> dict[str, str]:
-    """The whole GPUs of all pods but placeholders; ``uuid_of`` as above.
+    """The GPUs of all pods but placeholders, whole or time-sliced; ``uuid_of`` as above.
 
     Returns:
-        id of each -> the name of the filler pod that has it, ``""`` for another pod.
+        UUID of each -> the name of the filler pod that has it, ``""`` for another pod.
 
     Raises:
         PodResourcesError: the kubelet does not answer.
     """
     users = [pod for pod in await _list_pods(socket) if not _is_placeholder(pod)]
-    used = {device: _filler(pod) for pod in users for device in _plugged(pod)}
+    used = {uuid: _filler(pod) for pod in users for uuid in _gpus_of(pod)}
     return used | {uuid_of(device): _filler(pod) for pod in users for device in _claimed(pod)}
 
 
 async def gpus_of_others(socket: Path, uuid_of: Callable[[DraDevice], str]) -> set[str]:
-    """The ids of the whole GPUs that a device plugin offers, or pods but placeholders use.
+    """The UUIDs of the GPUs that a device plugin offers, or pods but placeholders use.
 
     A pod keeps the GPU of a plugin that has stopped; ``uuid_of`` as above.
 
@@ -92,7 +95,7 @@ async def _offered_gpus(socket: Path) -> set[str]:
             answer = await get(messages.AllocatableResourcesRequest(), timeout=_TIMEOUT_SECONDS)
         except grpc.RpcError as error:
             raise _no_answer(socket, error) from error
-    return set(_whole(answer.devices))
+    return set(_uuids(answer.devices))
 
 
 async def _list_pods(socket: Path) -> list[messages.PodResources]:
@@ -119,6 +122,19 @@ def _whole(found: Iterable[messages.ContainerDevices]) -> Iterator[str]:
     for devices in found:
         if devices.resource_name == WHOLE_GPU_RESOURCE:
             yield from devices.device_ids
+
+
+def _gpus_of(pod: messages.PodResources) -> Iterator[str]:
+    """The UUIDs of the GPUs of which a device plugin gave a pod all or a share."""
+    for container in pod.containers:
+        yield from _uuids(container.devices)
+
+
+def _uuids(found: Iterable[messages.ContainerDevices]) -> Iterator[str]:
+    """The UUIDs of the GPUs among the devices of plugins; ``UUID::n`` is a share of one."""
+    for devices in found:
+        if devices.resource_name in (WHOLE_GPU_RESOURCE, _SHARED_GPU_RESOURCE):
+            yield from (device.partition("::")[0] for device in devices.device_ids)
 
 
 def _claimed(pod: messages.PodResources) -> list[DraDevice]:
