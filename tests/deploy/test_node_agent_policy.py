@@ -133,6 +133,10 @@ def test_counts_the_gpus_in_its_own_node(cluster: ApiServer, node: str) -> None:
         ({"allocatable": {"nvidia.com/gpu": "8"}}, "allocatable"),
         ({"conditions": [{"type": "Ready", "status": "True"}]}, "conditions"),
         ({"addresses": [{"type": "InternalIP", "address": "10.0.0.1"}]}, "addresses"),
+        ({"daemonEndpoints": {"kubeletEndpoint": {"Port": 1}}}, "daemonEndpoints"),
+        ({"volumesAttached": [{"name": "v", "devicePath": "/dev/x"}]}, "volumes"),
+        ({"images": [{"names": ["x"], "sizeBytes": 1}]}, "images"),
+        ({"features": {"supplementalGroupsPolicy": True}}, "features"),
     ],
 )
 def test_writes_nothing_else_into_its_node(
@@ -140,3 +144,17 @@ def test_writes_nothing_else_into_its_node(
 ) -> None:
     with pytest.raises(LabError, match=f"writes aliyun.com/gpu-count only, not {what}"):
         patch_node_as_agent_of(cluster, node, node, status)
+
+
+@pytest.mark.parametrize("field", ["labels", "annotations"])
+def test_writes_nothing_but_the_status_of_its_node(
+    cluster: ApiServer, node: str, field: str
+) -> None:
+    """The subresource accepts labels too, and they choose which pods a node gets."""
+    patch = json.dumps({"metadata": {field: {"node-restriction.kubernetes.io/zone": "a"}}})
+    with pytest.raises(LabError, match=f"its agent writes aliyun.com/gpu-count only, not {field}"):
+        cluster.kubectl(
+            *("patch", "node", node, "--type=merge", "-p", patch),
+            *("--subresource=status", f"--as={AGENT}"),
+            f"--as-user-extra=authentication.kubernetes.io/node-name={node}",
+        )
