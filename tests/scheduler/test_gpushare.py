@@ -3,10 +3,8 @@
 from typing import Any
 
 from expectations import expect_owned, expect_running
-from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.disruptions import label_node, own
-from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD, VGPU_RESOURCE
+from fakes.cluster.gpushare import dedicate, gated_pod, offer, published
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
 from kubeshare.kube.resources import NODES, PODS
@@ -18,37 +16,9 @@ PREFIX = "ALIYUN_COM_GPU_MEM_"
 async def dedicated(cluster: FakeCluster, *names: str, units: int = 32) -> None:
     """Let these nodes be owned by gpushare pods, with this many units of memory."""
     cluster.deadline = 5 * SETTLED_SECONDS
-    own(cluster, *names)
     for name in names:
-        label_node(cluster, name, family="gpushare")
+        dedicate(cluster, name, units)
         await expect_owned(cluster, name)
-        offer(cluster, name, units)
-
-
-def offer(cluster: FakeCluster, node: str, units: int) -> None:
-    offered = {GPU_MEM: str(units), "cpu": "64"}
-    cluster.server.change(NODES, node, "", lambda obj: obj["status"]["allocatable"].update(offered))
-
-
-def pod(cluster: FakeCluster, name: str, units: str, **more: Any) -> None:
-    """A pod as the admission policy mutates it."""
-    labels = {LABEL_ROLE: ROLE_POD} | more.pop("labels", {})
-    metadata = {"namespace": "default", "labels": labels} | more
-    limits = {GPU_MEM: units, VGPU_RESOURCE: "1"}
-    made = manifests.pod(name, limits, metadata=metadata, schedulingGates=[{"name": GATE}])
-    cluster.server.seed(PODS, made | {"status": {"phase": "Pending"}})
-
-
-def published(cluster: FakeCluster, name: str) -> dict[str, str]:
-    """The annotations of gpushare of a pod, without their prefix."""
-    found = cluster.pod(name)
-    assert found is not None
-    annotations = found["metadata"].get("annotations") or {}
-    return {
-        key.removeprefix(PREFIX): value
-        for key, value in annotations.items()
-        if key.startswith((PREFIX, "scheduler.framework."))
-    }
 
 
 def holder(cluster: FakeCluster, name: str) -> dict[str, Any]:
@@ -68,7 +38,7 @@ async def test_pods_are_packed_by_memory_on_a_node_of_the_family(cluster: FakeCl
     cluster.start()
     await dedicated(cluster, "n1")
     for name, units in (("a", "6"), ("b", "12"), ("c", "4"), ("d", "10")):
-        pod(cluster, name, units)
+        gated_pod(cluster, name, units)
         await expect_running(cluster, name)
     assert {name: published(cluster, name)["IDX"] for name in "abcd"} == {
         "a": "0",
@@ -87,7 +57,7 @@ async def test_the_published_annotations_hold_from_the_decision_to_the_end(
 ) -> None:
     cluster.start()
     await dedicated(cluster, "n1", units=16)
-    pod(cluster, "a", "3", annotations={PREFIX + "IDX": "7", PREFIX + "ASSIGNED": "true"})
+    gated_pod(cluster, "a", "3", annotations={PREFIX + "IDX": "7", PREFIX + "ASSIGNED": "true"})
     await expect_running(cluster, "a")
     found = published(cluster, "a")
     assert found.pop("ASSUME_TIME").isdigit()
@@ -108,7 +78,7 @@ async def test_the_memory_of_a_pod_with_the_label_is_divided_among_gpus(
     cluster.invariants.doubles = True  # it counts the GPUs of SharePods only
     cluster.start()
     await dedicated(cluster, "n1")
-    pod(cluster, "a", "8", labels={"aliyun.com/gpu-count": "2"})
+    gated_pod(cluster, "a", "8", labels={"aliyun.com/gpu-count": "2"})
     await expect_running(cluster, "a")
     allocation = published(cluster, "a")["scheduler.framework.gpushare.allocation"]
     assert allocation == '{"0": {"0": 4, "1": 4}}'
@@ -121,10 +91,10 @@ async def test_neither_family_uses_the_nodes_of_the_other(cluster: FakeCluster) 
     cluster.share("s", "0.1")
     await expect_running(cluster, "s")
     assert cluster.sharepod("s")["spec"]["nodeName"] == "n2"
-    pod(cluster, "a", "16")
-    pod(cluster, "b", "16")
+    gated_pod(cluster, "a", "16")
+    gated_pod(cluster, "b", "16")
     await expect_running(cluster, "a", "b")
-    pod(cluster, "c", "1")
+    gated_pod(cluster, "c", "1")
     await cluster.until(lambda: cluster.pod_condition("c").get("status") == "False")
     condition = cluster.pod_condition("c")
     assert "n2: not dedicated to gpushare pods" in condition["message"]
@@ -136,7 +106,7 @@ async def test_a_node_that_does_not_offer_the_memory_has_none(cluster: FakeClust
     await dedicated(cluster, "n1")
     withdrawn: dict[str, str] = {"nvidia.com/gpu": "0"}
     cluster.server.change(NODES, "n1", "", lambda obj: obj["status"].update(allocatable=withdrawn))
-    pod(cluster, "a", "3")
+    gated_pod(cluster, "a", "3")
     await cluster.until(lambda: cluster.pod_condition("a").get("status") == "False")
     assert f"{GPU_MEM} 0 left, 3 asked" in cluster.pod_condition("a")["message"]
     offer(cluster, "n1", 16)
@@ -148,7 +118,7 @@ async def test_the_unit_is_that_of_the_configuration(cluster: FakeCluster) -> No
     cluster.configure(gpushare={"memoryUnit": "MiB"})
     cluster.start()
     await dedicated(cluster, "n1", units=16384)
-    pod(cluster, "a", "1024")
+    gated_pod(cluster, "a", "1024")
     await expect_running(cluster, "a")
     assert holder(cluster, "a")["memoryBytes"] == 1 << 30
     assert published(cluster, "a")["DEV"] == "16384"
@@ -158,8 +128,8 @@ async def test_the_unit_is_that_of_the_configuration(cluster: FakeCluster) -> No
 async def test_a_pod_that_asks_for_nothing_possible_is_invalid(cluster: FakeCluster) -> None:
     cluster.start()
     await dedicated(cluster, "n1")
-    pod(cluster, "a", "3", labels={"aliyun.com/gpu-count": "2"})
+    gated_pod(cluster, "a", "3", labels={"aliyun.com/gpu-count": "2"})
     await cluster.until(lambda: cluster.pod_condition("a").get("reason") == "Invalid")
     assert "aliyun.com/gpu-count: 3 units" in cluster.pod_condition("a")["message"]
-    pod(cluster, "b", "17")
+    gated_pod(cluster, "b", "17")
     await cluster.until(lambda: cluster.pod_condition("b").get("reason") == "NeverFits")

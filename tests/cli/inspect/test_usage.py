@@ -8,8 +8,7 @@ import pytest
 from expectations import expect_owned, expect_running
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.disruptions import label_node, own
-from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD, VGPU_RESOURCE
+from fakes.cluster.gpushare import dedicate, gated_pod
 from kubeshare.cli.inspect.command import NoNodeError, as_fields, read
 from kubeshare.cli.inspect.usage import NodeUsage
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
@@ -76,14 +75,10 @@ async def test_pods_of_a_foreign_node_are_read_by_their_annotations(cluster: Fak
 async def test_holders_say_what_pods_have_on_an_owned_node(cluster: FakeCluster) -> None:
     cluster.deadline = 5 * SETTLED_SECONDS
     cluster.start()
-    own(cluster, "n1")
-    label_node(cluster, "n1", family="gpushare")
+    dedicate(cluster, "n1", 32)
     await expect_owned(cluster, "n1")
     offer(cluster, "n1", "32", "2")
-    limits = {"aliyun.com/gpu-mem": "12", VGPU_RESOURCE: "1"}
-    metadata = {"namespace": "default", "labels": {LABEL_ROLE: ROLE_POD}}
-    made = manifests.pod("a", limits, metadata=metadata, schedulingGates=[{"name": GATE}])
-    cluster.server.seed(PODS, made | {"status": {"phase": "Pending"}})
+    gated_pod(cluster, "a", "12")
     await expect_running(cluster, "a")
     annotated(cluster, "forged", "3", **{INDEX: "1"})
     [node] = await inspected(cluster)

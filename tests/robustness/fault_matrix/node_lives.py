@@ -18,6 +18,7 @@ from fakes.cluster.disruptions import (
     replace_node,
     serve_by_claims,
 )
+from fakes.cluster.gpushare import dedicate, gated_pod, published
 from fakes.cluster.state import degraded, held_gpus, is_same_pod, the_pod
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
@@ -116,6 +117,24 @@ async def owned(cluster: FakeCluster) -> None:
     await expect_phases(cluster, "Active")
     assert cluster.running("a")
     cluster.delete("a")
+    await expect_no_vgpus(cluster)
+
+
+async def gpushare(cluster: FakeCluster) -> None:
+    """Pods of gpushare are packed on a node of their own; one ends, one is deleted."""
+    dedicate(cluster, "n1", 32)
+    await expect_phases(cluster, "Idle", "Idle")
+    gated_pod(cluster, "a", "10")
+    await expect_running(cluster, "a")
+    gated_pod(cluster, "b", "4")
+    await expect_running(cluster, "b")
+    await expect_phases(cluster, "Active", "Idle")
+    assert published(cluster, "a")["IDX"] == published(cluster, "b")["IDX"]
+    cluster.end("a")
+    await cluster.until(lambda: not published(cluster, "a"))
+    cluster.actors.delete(the_pod(cluster, "b"))
+    await expect_phases(cluster, "Idle", "Idle")
+    label_node(cluster, "n1", gpus=None)
     await expect_no_vgpus(cluster)
 
 
