@@ -5,6 +5,7 @@ from kubeshare.api.types.constants import LABEL_POOL, NAMESPACE
 from kubeshare.api.types.core_v1 import NODES, PODS, Node, Pod
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS, ExcludedNode, Holder, SharePod
+from kubeshare.dialects.gpushare import GPU_COUNT, GPU_MEMORY
 from kubeshare.kube.controller.events import (
     NORMAL,
     WARNING,
@@ -57,6 +58,14 @@ class Events:
         self._recorder.emit(
             reference(PODS, pod), Reason.UNSCHEDULABLE, "Allocating", note, type=WARNING
         )
+
+    def gpu_count_alone(self, pod: Pod) -> None:
+        """A pod asks for gpushare's number of GPUs and for no memory of them."""
+        note = (
+            f"{GPU_COUNT} alone gives a pod no GPU: ask for {GPU_MEMORY}, and for several GPUs set "
+            f"the label {GPU_COUNT}"
+        )
+        self._recorder.emit(reference(PODS, pod), "NoGPU", "Allocating", note, type=WARNING)
 
     def pod_deleted_unschedulable(self, pod: Pod, message: str) -> None:
         """A pod with a controller is deleted because it is unschedulable."""

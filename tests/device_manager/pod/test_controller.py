@@ -15,6 +15,7 @@ from expectations import (
     expect_ungated,
     expect_vgpus,
 )
+from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import the_pod
 from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
@@ -163,3 +164,19 @@ async def test_a_controllers_pod_on_a_node_that_is_gone_runs_elsewhere(
     await expect_replicas(cluster, 1, without=first)
     await expect_vgpus(cluster, 1, placeholders=1)
     assert len(cluster.server.all(NODES)) == 1
+
+
+@scenario(n1=1)
+async def test_a_pod_that_asks_for_a_number_of_gpus_alone_is_told_that_it_gets_none(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start()
+    await cluster.quiet(1)
+    count, memory = {"aliyun.com/gpu-count": "2"}, {"aliyun.com/gpu-mem": "3"}
+    for name, limits in (("a", count), ("b", count | memory), ("c", {"cpu": "1"})):
+        made = manifests.pod(name, limits, metadata={"namespace": "default"})
+        cluster.server.seed(PODS, made | {"status": {"phase": "Pending"}})
+    await expect_event(cluster, "a", "NoGPU", "ask for aliyun.com/gpu-mem")
+    await cluster.quiet(5)
+    assert not [each for name in "bc" for each in cluster.events(name) if "NoGPU" in each]
+    assert len([each for each in cluster.events("a") if "NoGPU" in each]) == 1

@@ -19,7 +19,7 @@ from msgspec import Struct
 from kubeshare.api.pods import has_shares, unschedulable
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.device_manager.context import Context
-from kubeshare.device_manager.pod.event_handlers import PodEventHandlers
+from kubeshare.device_manager.pod.event_handlers import PodEventHandlers, asks_for_count_alone
 from kubeshare.device_manager.pod.family_annotations import update_annotations
 from kubeshare.device_manager.sharepod.event_handlers import with_assumed
 from kubeshare.device_manager.sharepod.pods import Pods, delete_as_seen, unschedulable_message
@@ -76,6 +76,8 @@ class PodController:
         held = self._pool.held_by(pod.metadata.uid) if pod is not None else []
         if pod is not None and has_shares(pod) and not pod.gated:
             await update_annotations(self._client, pod)
+        if pod is not None and not held and asks_for_count_alone(pod):
+            self._events.gpu_count_alone(pod)
         if pod is None or pod.terminal or not _is_decided(pod) or not (held or has_shares(pod)):
             self._unschedulable.forget(key)
             self._lost_allocations.forget(key)

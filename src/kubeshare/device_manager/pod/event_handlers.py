@@ -7,8 +7,17 @@ from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.device_manager.sharepod.event_handlers import requester_key
-from kubeshare.kube.cache.store import DELETED, Change
+from kubeshare.dialects.gpushare import GPU_COUNT, GPU_MEMORY
+from kubeshare.kube.cache.store import ADDED, DELETED, Change
 from kubeshare.kube.meta import Key
+
+
+def asks_for_count_alone(pod: core_v1.Pod) -> bool:
+    """Whether a pod asks for gpushare's number of GPUs and for no memory: it gets no GPU."""
+    limits = [each.resources.limits for each in (*pod.spec.init_containers, *pod.spec.containers)]
+    return any(GPU_COUNT in each for each in limits) and not any(
+        GPU_MEMORY in each for each in limits
+    )
 
 
 class PodEventHandlers:
@@ -23,7 +32,12 @@ class PodEventHandlers:
         self._pool = cluster_state.pool
 
     def on_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
-        """The pod itself, if it holds or held shares of GPUs other than through a SharePod."""
+        """The pod itself, if it holds or held shares of GPUs other than through a SharePod.
+
+        Also a new one that asks for a number of GPUs alone, to say that it gets none.
+        """
+        if change.type == ADDED and not change.initial and asks_for_count_alone(change.object):
+            return [change.key]
         states = (change.object,) if change.old is None else (change.old, change.object)
         has = any(map(has_shares, states)) or self._pool.held_by(change.object.metadata.uid)
         return [change.key] if has else []
