@@ -100,3 +100,25 @@ def test_a_replica_that_is_killed_at_a_write_leaves_nothing(write: int) -> None:
         assert sorted(held.values()) == [("n1", 0)] * 3 + [("n2", 0)] * 3
 
     run()
+
+
+@pytest.mark.parametrize("node", ["n1", "n2"])
+def test_a_replica_whose_watch_is_late_takes_no_share_of_a_bound_pod(node: str) -> None:
+    @scenario(n1=1, n2=1)
+    async def run(cluster: FakeCluster) -> None:
+        await start(cluster, *REPLICAS)
+        pod(cluster, "a", 4)
+        cluster.server.inject(Fault.slow(2.0), verb="create", resource="pods/binding")
+        first = asyncio.create_task(bind(cluster, "a", "n1"))
+        await expect_holders(cluster, ["a"], [])
+        await cluster.quiet(1.0)
+        cluster.server.freeze_watches()
+        assert await first == (200, "")
+        status, error = await bind(cluster, "a", node, replica=REPLICAS[1])
+        assert (status, "n1" in error) == ((200, False) if node == "n1" else (500, True))
+        await expect_holders(cluster, ["a"], [])
+        cluster.server.freeze_watches(frozen=False)
+        await cluster.until(lambda: cluster.running("a"), 100)
+        assert placed(cluster) == {"a": ("n1", 0)}
+
+    run()

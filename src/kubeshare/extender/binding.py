@@ -12,6 +12,7 @@ any number of replicas may bind at one time, beside KubeShare-Sched.
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
+from functools import partial
 from typing import Any, Final
 
 import msgspec
@@ -27,7 +28,7 @@ from kubeshare.dialects.gpushare import GPU_MEMORY
 from kubeshare.dialects.write_back import PlacedGpu, gpushare_placement
 from kubeshare.extender.nodes import GpushareNodes
 from kubeshare.extender.placement import CHOSEN_BY_SCHEDULER, Placement
-from kubeshare.extender.reservation import BindError, Reservations
+from kubeshare.extender.reservation import AlreadyBoundError, BindError, Reservations
 from kubeshare.extender.wire.arguments import BindArguments
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ApiError, ConflictError, NotFoundError, UnreachableError
@@ -89,11 +90,24 @@ class Binder:
             self._check_node(decided, wanted.node)
             await self._post(wanted, {})
             return
-        vgpus = await self._reservations.reserve(demand, wanted.node)
+        try:
+            vgpus = await self._reservations.reserve(
+                demand, wanted.node, partial(self._check_unbound, wanted)
+            )
+        except AlreadyBoundError as bound:
+            if bound.node == wanted.node:
+                return
+            raise
         try:
             await self._post(wanted, self._marks(raw, vgpus))
         except ApiError as error:
             await self._settle(wanted, vgpus, error)
+
+    async def _check_unbound(self, wanted: BindArguments) -> None:
+        """Raise if a live read finds the pod bound, for example by another replica."""
+        pod = await self._live(wanted)
+        if pod is not None and pod.spec.node_name:
+            raise AlreadyBoundError(pod.spec.node_name)
 
     @staticmethod
     def _check_node(decided: Sequence[VGPU], node: str) -> None:

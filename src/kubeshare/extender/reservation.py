@@ -5,6 +5,7 @@ refuses a holder that a GPU has no room for; then others were faster, and it is 
 """
 
 import asyncio
+from collections.abc import Awaitable, Callable
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -24,6 +25,18 @@ class BindError(Exception):
     """A pod cannot be bound; the text says why."""
 
 
+class AlreadyBoundError(BindError):
+    """A pod is bound to a node already.
+
+    Attributes:
+        node: the name of the node.
+    """
+
+    def __init__(self, node: str) -> None:
+        super().__init__(f"the pod is bound to node {node} already")
+        self.node = node
+
+
 class Reservations:
     """Reserves shares.
 
@@ -37,11 +50,19 @@ class Reservations:
         self._placement = placement
         self._deciding: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
-    async def reserve(self, demand: Demand, node: str) -> list[VGPU]:
+    async def reserve(
+        self, demand: Demand, node: str, check_unbound: Callable[[], Awaitable[None]]
+    ) -> list[VGPU]:
         """Reserve the shares of a demand on the node; returns their vGPUs, sorted by GPUID.
 
         Decisions about one node are made one after the other, so the binds of one replica never
         refuse each other's writes.
+
+        Args:
+            demand: the demand.
+            node: the name of the node.
+            check_unbound: awaited before a share of an earlier bind is taken back; raises if
+                that bind has succeeded, which the watch may not have delivered yet.
 
         Raises:
             BindError: no GPU of the node fits, or others have changed them again and again.
@@ -51,16 +72,19 @@ class Reservations:
             for _ in range(MAX_ATTEMPTS):
                 await self._pool.settle()
                 try:
-                    attempt = await self._take_back(demand.uid)
+                    attempt = await self._take_back(demand.uid, check_unbound)
                     return await self._reserve_once(demand, node, attempt + 1)
                 except ConflictError:  # a StaleDecisionError is one
                     continue
         raise BindError(f"others changed the GPUs of node {node} {MAX_ATTEMPTS} times")
 
-    async def _take_back(self, uid: str) -> int:
+    async def _take_back(self, uid: str, check_unbound: Callable[[], Awaitable[None]]) -> int:
         """Release what an earlier bind has reserved; returns the number of its last decision."""
         attempt = 0
-        for vgpu in self._pool.held_by(uid):
+        held = self._pool.held_by(uid)
+        if held:
+            await check_unbound()
+        for vgpu in held:
             holder = holder_of(vgpu, uid)
             attempt = max(attempt, holder.attempt if holder else 0)
             left = await self._pool.release(vgpu.metadata.name, uid)

@@ -146,7 +146,7 @@ class OwnedNodes:
             owned=is_owned(found),
             supported=found.spec.supports_owned,
             offered=node.whole_gpus,
-            parts=offered_parts(node, owned=is_owned(found)),
+            parts=offered_parts(node, owned=is_owned(found) or bool(static)),
             by_claims=found.spec.dra_count,
             users=tuple(
                 str(pod.metadata.key) for pod in others if pod.whole_gpus or uses_parts(pod)
