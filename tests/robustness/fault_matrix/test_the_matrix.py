@@ -52,12 +52,12 @@ def test_a_gpu_whose_memory_is_promised_twice_is_a_violation() -> None:
     assert "the holders' memory would be more than the GPU has" in found
 
 
-def test_a_demand_that_holds_two_gpus_is_a_violation() -> None:
+def test_a_demand_that_holds_two_shares_is_a_violation() -> None:
     def plant(cluster: FakeCluster) -> None:
         (vgpu,) = cluster.server.all(VGPUS)
         cluster.server.seed(VGPUS, vgpu | {"metadata": {"name": "other"}})
 
-    assert any("holds 2 GPUs" in line for line in planted(plant))
+    assert any("holds 2 shares" in line for line in planted(plant))
 
 
 def test_a_node_that_gives_a_gpu_twice_is_a_violation() -> None:
