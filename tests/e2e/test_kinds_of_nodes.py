@@ -22,7 +22,9 @@ from labs import GONE, lab_of_this_run
 pytestmark = pytest.mark.lab
 
 OWNED, PLUGIN, CLAIMS = NODES = ("node-1", "node-2", "node-3")
-POLICIES = {"locality": PLUGIN, "binpack": OWNED, "topology": CLAIMS}
+FIRST = "locality"
+"""The policy with which KubeShare is installed; it loses a GPU of the node with a plugin."""
+OTHERS = {"binpack": OWNED, "topology": CLAIMS}
 """Policy -> the node of which it loses a GPU."""
 SECONDS = 120.0
 WORK = ("burn", "--kernel-us", "1000", "--rate", "20", "--seconds", "3600")
@@ -54,13 +56,18 @@ def test_shares_run_on_through_every_change_and_each_policy_fails_over(
     kept = keep_sharing(space)
     begin_to_own(stage, OWNED)
     take_from_the_driver_and_give_back(stage, kept[CLAIMS])
+    # The takeover waits a minute for the plugin not to come back.
+    fill(stage, space, FIRST, PLUGIN, CLAIMS)
+    fail_over(stage, space, f"{FIRST}-{PLUGIN}-c", PLUGIN)
     until_owned(stage, OWNED, "Owned")
     eventually(lambda: len(pools(stage, OWNED, "static")) == 3, "three static vGPUs")
     assert kept[OWNED].uuid in pools(stage, OWNED, "static")
     stage.kubectl("uncordon", OWNED)
-    for policy, failing in POLICIES.items():
+    fill(stage, space, FIRST, OWNED)
+    release(stage, space, FIRST, kept)
+    for policy, failing in OTHERS.items():
         schedule_by(stage, policy)
-        fill(stage, space, policy)
+        fill(stage, space, policy, *NODES)
         fail_over(stage, space, f"{policy}-{failing}-c", failing)
         release(stage, space, policy, kept)
     give_back(stage, OWNED, kept[OWNED])
@@ -110,13 +117,13 @@ def take_from_the_driver_and_give_back(stage: Stage, kept: Place) -> None:
     assert len(stage.items(claims_path())) == 1
 
 
-def fill(stage: Stage, space: Space, policy: str) -> None:
+def fill(stage: Stage, space: Space, policy: str, *nodes: str) -> None:
     """Two fit beside the one that is kept, one needs a GPU of its own: on every node."""
     wanted = {"a": "0.4", "b": "0.4", "c": "1"}
     for suffix, request in wanted.items():
-        for node in NODES:
+        for node in nodes:
             share(space, f"{policy}-{node}-{suffix}", node, request)
-    for node in NODES:
+    for node in nodes:
         places = {each: space.ready(f"{policy}-{node}-{each}", seconds=SECONDS) for each in wanted}
         assert {place.node for place in places.values()} == {node}
         kept = space.ready(f"kept-{node}")
@@ -243,16 +250,15 @@ def fillers(stage: Stage) -> list[str]:
 
 
 def schedule_by(stage: Stage, policy: str) -> None:
-    """Restart the scheduler with another placement policy."""
+    """Restart the scheduler with another placement policy than before."""
     command = json.loads(
         stage.kubectl("get", "deployment", "kubeshare-scheduler", "-n", NAMESPACE, "-o", "json")
     )["spec"]["template"]["spec"]["containers"][0]["command"]
     kept = [each for each in command if not each.startswith("--policy")]
-    wanted = kept if policy == "locality" else [*kept, f"--policy={policy}"]
+    wanted = [*kept, f"--policy={policy}"]
     path = "/spec/template/spec/containers/0/command"
     patch = json.dumps([{"op": "replace", "path": path, "value": wanted}])
     before = stage.containers(SCHEDULER)
     which = ("deployment", "kubeshare-scheduler", "-n", NAMESPACE)
     stage.kubectl("patch", *which, "--type=json", "-p", patch)
-    if wanted != command:
-        stage.until_ready(SCHEDULER, but=before)
+    stage.until_ready(SCHEDULER, but=before)
