@@ -72,10 +72,14 @@ class Claims:
         except AlreadyExistsError:
             return
 
+    def is_watched(self, vgpu: VGPU) -> bool:
+        """Whether the watch has the claim of a vGPU, and will report its end."""
+        return self.reflector.store.get(claim_name(vgpu), NAMESPACE) is not None
+
     async def is_lost(self, vgpu: VGPU) -> bool:
         """Whether the claim of a vGPU does not exist; a live read confirms that."""
         name = claim_name(vgpu)
-        if self.reflector.store.get(name, NAMESPACE) is not None:
+        if self.is_watched(vgpu):
             return False
         try:
             await self._client.get(_CLAIMS, name, NAMESPACE)

@@ -51,6 +51,9 @@ MAX_FAILURES: Final = 5
 FIRST_BACKOFF_SECONDS: Final = 1.0
 """Seconds between the first two placeholders; doubles with each."""
 
+UNWATCHED_CLAIM_SECONDS: Final = 10.0
+"""Seconds between checks of a placeholder whose claim the watch does not have."""
+
 SLEEP: Final = ["sh", "-c", "trap 'exit 0' TERM; sleep infinity & wait"]
 """Process 1 ignores SIGTERM unless it handles the signal."""
 
@@ -99,7 +102,6 @@ class Placeholders:
             if known := self.of(name):
                 self._cluster_state.forget_pod(known)
             return None
-        self._cluster_state.assume_pod(live)
         return live
 
     async def reconcile(self, vgpu: VGPU) -> RequeueAfter | None:
@@ -141,13 +143,16 @@ class Placeholders:
             return True
         return False
 
-    async def remove_without_claim(self, vgpu: VGPU) -> None:
+    async def remove_without_claim(self, vgpu: VGPU) -> RequeueAfter | None:
         """Delete a placeholder whose claim is lost: it keeps its GPU from no other pod."""
         pod = self.of(vgpu.metadata.name)
         if pod is None or pod.metadata.deletion_timestamp is not None or pod.terminal:
-            return
-        if pod.spec.resource_claims and await self._claims.is_lost(vgpu):
-            await self.remove(pod)
+            return None
+        if not pod.spec.resource_claims or self._claims.is_watched(vgpu):
+            return None
+        gone = await self._claims.is_lost(vgpu) and await self.remove(pod)
+        # A claim or a pod that comes and goes while its watch is disconnected triggers nothing.
+        return RequeueAfter(0.0 if gone else UNWATCHED_CLAIM_SECONDS)
 
     def given_up(self, vgpu: VGPU) -> bool:
         """Whether so many placeholders have failed that no other is created."""

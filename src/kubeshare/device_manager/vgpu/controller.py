@@ -104,13 +104,13 @@ class VGPUController:
     async def _reconcile_live(self, vgpu: VGPU) -> RequeueAfter | None:
         """Reconcile a vGPU that is neither being deleted nor on a deleted node."""
         kept = None
-        await self._placeholders.remove_without_claim(vgpu)
+        claim = await self._placeholders.remove_without_claim(vgpu)
         if vgpu.spec.is_static:
             await self._static.delete_placeholder(vgpu)
         else:
             kept = await self._reconcile_placeholder(vgpu)
         await activate(self._pool, vgpu, self._events)
-        return earliest(kept, await self._evictions.reconcile(vgpu))
+        return earliest(kept, claim, await self._evictions.reconcile(vgpu))
 
     async def _reconcile_placeholder(self, vgpu: VGPU) -> RequeueAfter | None:
         placeholder = await self._placeholders.reconcile(vgpu)
