@@ -157,3 +157,21 @@ def test_a_vanished_gpu_that_nobody_counts_on_is_forgotten() -> None:
     assert [device.uuid for device in now.devices] == [OTHER_GPU.uuid]
     assert not now.devices[0].healthy
     assert msgspec.structs.replace(now.devices[0], healthy=True, message="") == OTHER_GPU
+
+
+def test_the_gpus_of_fillers_and_of_other_pods_are_told_apart(server: FakeApiServer) -> None:
+    first, second = A_GPU, OTHER_GPU
+
+    async def in_use() -> dict[str, str]:
+        return {first.uuid: "kubeshare-filler-x", second.uuid: ""}
+
+    async def main() -> None:
+        async with server.client() as client:
+            inventory = Inventory(
+                client, NODE, Direct(FixedGpus()), lambda: PROMISED, in_use=in_use
+            )
+            await inventory.refresh()
+
+    run_virtual(main())
+    found = [(each["filler"], each["inUse"]) for each in published(server)["devices"]]
+    assert found == [("kubeshare-filler-x", False), ("", True)]

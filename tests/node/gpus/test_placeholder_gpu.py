@@ -6,12 +6,12 @@ from typing import Any
 
 import pytest
 
-from fakes.node import A_GPU, NODE, Cluster, FakeKubelet, FixedGpus, Running
+from fakes.node import A_GPU, NODE, OTHER_GPU, Cluster, FakeKubelet, FixedGpus, Running
 from kubeshare.api.types.constants import NAMESPACE, placeholder_name
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.kube.client.errors import ConflictError
 from kubeshare.kube.controller.controller import RequeueAfter, TerminalError
-from kubeshare.kube.resources import EVENTS, RESOURCE_SLICES
+from kubeshare.kube.resources import EVENTS, PODS, RESOURCE_SLICES
 from kubeshare.node.gpus.pod_resources import (
     PodResourcesError,
     allocated_gpus,
@@ -178,6 +178,39 @@ def test_what_is_not_one_whole_gpu_is_refused_with_the_reason(
         "NotShareable",
     )
     assert words in condition["message"]
+
+
+def test_a_gpu_of_another_model_is_refused_so_that_another_one_is_sought(
+    cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve
+) -> None:
+    cluster.add_vgpu("red", uuid="")
+    cluster.server.change(VGPUS, "red", "", lambda obj: obj["spec"].update(model="A100"))
+    cluster.add_placeholder("red")
+    kubelet.devices[POD] = {WHOLE: [A_GPU.uuid]}
+    with pytest.raises(TerminalError, match="model V100, not A100"):
+        resolve()
+    stored = cluster.server.stored(VGPUS, "red")
+    assert stored is not None
+    [condition] = stored["status"]["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "OtherModel")
+
+
+@pytest.mark.parametrize("given", [A_GPU.uuid, OTHER_GPU.uuid])
+def test_the_placeholder_of_a_static_vgpu_is_recorded_if_it_has_its_gpu(
+    cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve, given: str
+) -> None:
+    cluster.add_vgpu("red")
+    cluster.server.change(VGPUS, "red", "", lambda obj: obj["spec"].update(pool="static"))
+    kubelet.devices[POD] = {WHOLE: [given]}
+    if given == A_GPU.uuid:
+        assert resolve() is None
+        placeholder = cluster.server.stored(PODS, POD[1], NAMESPACE)
+        assert placeholder is not None
+        assert spec(cluster.server)["placeholderUid"] == placeholder["metadata"]["uid"]
+    else:
+        with pytest.raises(TerminalError, match="not its own"):
+            resolve()
+        assert not spec(cluster.server).get("placeholderUid")
 
 
 def test_a_gpu_that_nvml_does_not_know_is_looked_for_again(
