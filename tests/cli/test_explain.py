@@ -13,6 +13,7 @@ from expectations import (
     expect_running,
 )
 from fakes.cluster import FakeCluster, run_scenario
+from fakes.cluster.gpushare import dedicate, gated_pod
 from kubeshare.cli.explain import command
 from kubeshare.cli.explain.cluster_reader import NotInstalledError
 from kubeshare.cli.explain.command import Finding, NothingToExplainError, find_out
@@ -21,6 +22,7 @@ from kubeshare.core.decision import Decision
 from kubeshare.core.ledger.device import FreeGpu, SelectableGpu
 from kubeshare.core.policies import policy
 from kubeshare.core.policies.opening import new_device
+from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
 from kubeshare.kube.resources import RESOURCE_QUOTAS
 from kubeshare.simulator.control import Fault
 
@@ -291,3 +293,23 @@ def test_what_is_set_aside_for_it_is_told() -> None:
         assert found.decision.reasons["n1"] == "set aside until 9999-01-01T00:00:00Z: no cpu"
 
     run_scenario(scenario, n1=1)
+
+
+def test_a_pod_of_gpushare_is_explained_by_its_own_policy_unit_and_nodes() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.deadline = 5 * SETTLED_SECONDS
+        cluster.configure(gpushare={"memoryUnit": "MiB"})
+        cluster.start()
+        await dedicate(cluster, "n1", 16384)
+        gated_pod(cluster, "a", "12288")
+        await expect_running(cluster, "a")
+        gated_pod(cluster, "b", "8192")
+        await cluster.until(lambda: cluster.pod_condition("b").get("status") == "False")
+        finding = await explained(cluster, "pod/b")
+        assert finding.decision.outcome == "pending"
+        assert finding.decision.reasons["n2"] == "not dedicated to gpushare pods"
+        (gpu,) = [why for place, why in finding.decision.reasons.items() if place.startswith("n1/")]
+        assert gpu == "memory 4Gi left, 8Gi asked"
+        assert finding.change is not None
+
+    run_scenario(scenario, n1=1, n2=1)

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from expectations import expect_owned, expect_running
+from expectations import expect_running
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.gpushare import dedicate, gated_pod, offer, published
 from kubeshare.api.types.v1 import VGPUS
@@ -17,8 +17,7 @@ async def dedicated(cluster: FakeCluster, *names: str, units: int = 32) -> None:
     """Let these nodes be owned by gpushare pods, with this many units of memory."""
     cluster.deadline = 5 * SETTLED_SECONDS
     for name in names:
-        dedicate(cluster, name, units)
-        await expect_owned(cluster, name)
+        await dedicate(cluster, name, units)
 
 
 def holder(cluster: FakeCluster, name: str) -> dict[str, Any]:

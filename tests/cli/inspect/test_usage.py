@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from expectations import expect_owned, expect_running
+from expectations import expect_running
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.gpushare import dedicate, gated_pod
@@ -75,8 +75,7 @@ async def test_pods_of_a_foreign_node_are_read_by_their_annotations(cluster: Fak
 async def test_holders_say_what_pods_have_on_an_owned_node(cluster: FakeCluster) -> None:
     cluster.deadline = 5 * SETTLED_SECONDS
     cluster.start()
-    dedicate(cluster, "n1", 32)
-    await expect_owned(cluster, "n1")
+    await dedicate(cluster, "n1", 32)
     offer(cluster, "n1", "32", "2")
     gated_pod(cluster, "a", "12")
     await expect_running(cluster, "a")

@@ -2,6 +2,7 @@
 
 from typing import Any
 
+from expectations import expect_owned
 from fakes import manifests
 from fakes.cluster.cluster import FakeCluster
 from fakes.cluster.disruptions import label_node, own
@@ -11,15 +12,16 @@ from kubeshare.dialects.write_back import GPUSHARE, GPUSHARE_ANNOTATIONS
 from kubeshare.kube.resources import NODES, PODS
 
 
-def dedicate(cluster: FakeCluster, node: str, units: int) -> None:
-    """Asks for a node to be owned and dedicated; its kubelet offers this much memory."""
+async def dedicate(cluster: FakeCluster, node: str, units: int) -> None:
+    """Waits until a node is owned and dedicated; then its kubelet offers this much memory."""
     own(cluster, node)
     label_node(cluster, node, family="gpushare")
+    await expect_owned(cluster, node)
     offer(cluster, node, units)
 
 
 def offer(cluster: FakeCluster, node: str, units: int) -> None:
-    """What the kubelet of a node offers, by the device plugin."""
+    """What the kubelet of an owned node offers, by the device plugin."""
     offered = {GPU_MEMORY: str(units), "cpu": "64"}
     cluster.server.change(NODES, node, "", lambda obj: obj["status"]["allocatable"].update(offered))
 

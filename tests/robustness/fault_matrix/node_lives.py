@@ -122,7 +122,7 @@ async def owned(cluster: FakeCluster) -> None:
 
 async def gpushare(cluster: FakeCluster) -> None:
     """Pods of gpushare are packed on a node of their own; one ends, one is deleted."""
-    dedicate(cluster, "n1", 32)
+    await dedicate(cluster, "n1", 32)
     await expect_phases(cluster, "Idle", "Idle")
     gated_pod(cluster, "a", "10")
     await expect_running(cluster, "a")
