@@ -8,6 +8,7 @@ from typing import Any
 
 import grpc
 import grpc.aio
+from structlog.testing import capture_logs
 
 from kubeshare.node.device_plugin.plugin import DevicePlugin
 from kubeshare.node.device_plugin.units import GpuUnits
@@ -167,6 +168,22 @@ def test_it_registers_when_the_kubelet_accepts_it_at_last(tmp_path: Path) -> Non
             plugin.offer(TWO)
             await until((tmp_path / "ours.sock").exists)
             kubelet.refuses = False
+            await until(lambda: len(kubelet.devices) == 2)
+
+    asyncio.run(main())
+
+
+def test_a_socket_that_cannot_be_made_is_tried_again(tmp_path: Path) -> None:
+    """Shares are attached without the plugin, so its failure does not end the agent."""
+
+    async def main() -> None:
+        async with running(tmp_path) as (kubelet, plugin):
+            (tmp_path / "ours.sock").mkdir()
+            with capture_logs() as logs:
+                plugin.offer(TWO)
+                await until(lambda: len(logs) > 0)
+            assert logs[0]["socket"] == str(tmp_path / "ours.sock")
+            (tmp_path / "ours.sock").rmdir()
             await until(lambda: len(kubelet.devices) == 2)
 
     asyncio.run(main())

@@ -84,11 +84,17 @@ class DevicePlugin:
         """Serve one kubelet until it is another one, or nothing is offered any more."""
         kubelet, ours = self._folder / KUBELET_SOCKET, self._folder / self._endpoint
         registered_with = _identity(kubelet)
-        ours.unlink(missing_ok=True)
         self._closed = False
         server = grpc.aio.server()
         server.add_generic_rpc_handlers((self._handlers(),))
-        server.add_insecure_port(f"unix:{ours}")
+        try:
+            ours.unlink(missing_ok=True)
+            server.add_insecure_port(f"unix:{ours}")
+        except (OSError, RuntimeError) as error:
+            # Shares are attached without this plugin, so it does not end the program.
+            log.warning("no socket", resource=self._resource, socket=str(ours), reason=str(error))
+            await asyncio.sleep(_RETRY_SECONDS)
+            return
         await server.start()
         try:
             await self._register(kubelet)
