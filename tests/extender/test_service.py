@@ -1,5 +1,7 @@
 """The calls of kube-scheduler but for binds, and what people ask."""
 
+import asyncio
+
 import pytest
 
 from expectations import expect_holders
@@ -301,3 +303,17 @@ async def test_a_node_that_is_given_back_takes_no_pods(cluster: FakeCluster) -> 
     answer = await fit(cluster, "a")
     assert answer["NodeNames"] == ["n2"]
     assert answer["FailedNodes"] == {"n1": "The node n1 is not for GPU share, need skip"}
+
+
+@scenario(n1=1, n2=1, n3=1)
+async def test_a_quota_holds_for_binds_to_several_nodes_at_one_time(cluster: FakeCluster) -> None:
+    hard = {"requests.kubeshare.nthu/gpu-memory": "8Gi"}
+    metadata = {"name": "gpus", "namespace": "default"}
+    cluster.server.seed(RESOURCE_QUOTAS, {"metadata": metadata, "spec": {"hard": hard}})
+    await start(cluster)
+    nodes = {"a": "n1", "b": "n2", "c": "n3"}
+    for name in nodes:
+        pod(cluster, name, 5)
+    await cluster.quiet(1)
+    answers = await asyncio.gather(*(bind(cluster, name, node) for name, node in nodes.items()))
+    assert sorted(status for status, _ in answers) == [200, 500, 500]

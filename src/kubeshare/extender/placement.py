@@ -135,6 +135,10 @@ class Placement:
             if node in self._nodes and self._fits_after(demand, node, each.uids)
         }
 
+    def has_quota(self, namespace: str) -> bool:
+        """Whether a namespace has a quota."""
+        return bool(self._quotas(namespace))
+
     def prepare(self) -> None:
         """Bring the ledger and the index of the policy up to date, so that no call waits for it."""
         self._score(self._cluster_state.ledger(), _LEAST, ())

@@ -6,6 +6,7 @@ refuses a holder that a GPU has no room for; then others were faster, and it is 
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from contextlib import nullcontext
 from typing import Final
 from weakref import WeakValueDictionary
 
@@ -56,7 +57,8 @@ class Reservations:
         """Reserve the shares of a demand on the node; returns their vGPUs, sorted by GPUID.
 
         Decisions about one node are made one after the other, so the binds of one replica never
-        refuse each other's writes.
+        refuse each other's writes; so are those about one namespace with a quota, which would
+        else be exceeded.
 
         Args:
             demand: the demand.
@@ -67,8 +69,10 @@ class Reservations:
         Raises:
             BindError: no GPU of the node fits, or others have changed them again and again.
         """
-        lock = self._deciding.setdefault(node, asyncio.Lock())
-        async with lock:
+        namespace = demand.namespace
+        has_quota = self._placement.has_quota(namespace)
+        in_turn = self._lock(f"namespace {namespace}") if has_quota else nullcontext()
+        async with self._lock(f"node {node}"), in_turn:
             for _ in range(MAX_ATTEMPTS):
                 await self._pool.settle()
                 try:
@@ -77,6 +81,10 @@ class Reservations:
                 except ConflictError:  # a StaleDecisionError is one
                     continue
         raise BindError(f"others changed the GPUs of node {node} {MAX_ATTEMPTS} times")
+
+    def _lock(self, about: str) -> asyncio.Lock:
+        """The lock of decisions about a node, which is always taken first, or a namespace."""
+        return self._deciding.setdefault(about, asyncio.Lock())
 
     async def _take_back(self, uid: str, check_unbound: Callable[[], Awaitable[None]]) -> int:
         """Release what an earlier bind has reserved; returns the number of its last decision."""
