@@ -40,6 +40,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "kubeshare.cli.inspect.command:inspect",
             "Show the GPU memory of gpushare nodes, and which pods have it.",
         ),
+        "topo": (
+            "kubeshare.cli.topo.command:topo",
+            "Show how the GPUs of a node are linked.",
+        ),
         "lab": ("kubeshare.cli.lab:lab", "A real Kubernetes with fake GPUs on this machine."),
         "install": ("kubeshare.cli.install:install", "Install KubeShare on a cluster."),
         "uninstall": (

@@ -1,0 +1,1 @@
+"""`kubeshare topo`: how the GPUs of a node are linked."""

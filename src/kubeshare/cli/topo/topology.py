@@ -1,0 +1,84 @@
+"""The GPUs of a node and their access-cost tree, from its GPUNode."""
+
+from collections.abc import Mapping
+from functools import cached_property
+from typing import Any
+
+from kubeshare.api.link_matrix import matrix
+from kubeshare.api.types.v1 import GPUDevice, GPUNodeSpec
+from kubeshare.core.topology.links import flat, name_of
+from kubeshare.core.topology.tree import Tree
+
+
+class NodeTopology:
+    """How the GPUs of a node are linked.
+
+    Args:
+        name: the name of the node.
+        spec: what its node agent found.
+
+    Attributes:
+        gpus: the GPUs in the order of their indexes.
+        vanished: GPUs that the driver lists no more; another one may have their index.
+    """
+
+    def __init__(self, name: str, spec: GPUNodeSpec) -> None:
+        self.name = name
+        by_index: dict[int, GPUDevice] = {}
+        self.vanished: list[GPUDevice] = []
+        for gpu in sorted(spec.devices, key=lambda each: (not each.healthy, each.uuid)):
+            if by_index.setdefault(gpu.index, gpu) is not gpu:
+                self.vanished.append(gpu)
+        self.gpus = [by_index[index] for index in sorted(by_index)]
+        links = matrix(spec) or flat(max(by_index, default=-1) + 1)
+        self._links = tuple(tuple(links[a][b] for b in sorted(by_index)) for a in sorted(by_index))
+
+    @cached_property
+    def tree(self) -> Tree:
+        """The access-cost tree; its GPUs are positions in `gpus`."""
+        return Tree(self._links)
+
+    @cached_property
+    def levels(self) -> list[list[str]]:
+        """The name of the link between each two GPUs, ``X`` for a GPU and itself."""
+        return [[name_of(level) for level in row] for row in self._links]
+
+    @property
+    def root(self) -> int | None:
+        """The number of the group that contains all GPUs; None for fewer than two."""
+        return len(self.tree.groups) - 1 if self.tree.groups else None
+
+
+def as_fields(topology: NodeTopology) -> dict[str, Any]:
+    """A node's topology as the fields of a JSON object."""
+    root = topology.root
+    return {
+        "node": topology.name,
+        "gpus": [_gpu_fields(gpu) for gpu in topology.gpus],
+        "vanished": [_gpu_fields(gpu) for gpu in topology.vanished],
+        "links": topology.levels,
+        "tree": None if root is None else _group_fields(topology, root),
+    }
+
+
+def _group_fields(topology: NodeTopology, number: int) -> Mapping[str, Any]:
+    group = topology.tree.groups[number]
+    return {
+        "level": name_of(group.level),
+        "groups": [_group_fields(topology, child) for child in group.children],
+        "gpus": [topology.gpus[leaf].index for leaf in group.leaves],
+    }
+
+
+def _gpu_fields(gpu: GPUDevice) -> dict[str, Any]:
+    return {
+        "index": gpu.index,
+        "minor": gpu.minor,
+        "uuid": gpu.uuid,
+        "model": gpu.model,
+        "memoryBytes": gpu.memory_bytes,
+        "numaNode": gpu.numa_node,
+        "cpus": gpu.cpu_list,
+        "healthy": gpu.healthy,
+        "message": gpu.message,
+    }
