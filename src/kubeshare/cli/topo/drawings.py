@@ -1,4 +1,4 @@
-"""Draws the access-cost tree of a node, and its matrix as `nvidia-smi topo -m` prints it."""
+"""Draws a node's access-cost tree, and its matrix as `nvidia-smi` does."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
