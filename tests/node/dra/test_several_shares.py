@@ -14,6 +14,7 @@ from fakes.node import (
     claim_reference,
     write_daemon_status,
 )
+from kubeshare.dialects.vcuda import CORE, MEMORY
 from kubeshare.kube.resources import PODS
 from kubeshare.node.agent import Agent
 from kubeshare.node.dra import cdi
@@ -270,3 +271,29 @@ def test_a_grant_that_cannot_be_read_goes_with_its_claim(agent: Running, paths: 
 
     run_virtual(main())
     assert [file.name for file in (paths.run_folder / "grants").iterdir()] == ["another.json"]
+
+
+@pytest.mark.parametrize(("cores", "gpu"), [("30", A_GPU.uuid), ("100", OTHER_GPU.uuid)])
+def test_each_container_of_a_vcuda_pod_gets_what_it_asks_for(
+    cluster: Cluster, agent: Running, paths: NodePaths, cores: str, gpu: str
+) -> None:
+    """Its shares have the names of its containers, and no annotation lists them."""
+    spec = {
+        "containers": [
+            {"name": name, "resources": {"limits": {CORE: amount, MEMORY: "4"}}}
+            for name, amount in (("main", cores), ("side", "20"))
+        ]
+    }
+    cluster.add_pod("a", claimed=True)
+    cluster.server.change(PODS, "a", "default", lambda pod: pod["spec"].update(spec))
+    if gpu == A_GPU.uuid:
+        cluster.add_vgpu("red", holder("main"), holder("side"))
+    else:
+        cluster.add_vgpu("red", holder("side"))
+        cluster.add_vgpu("blue", holder("main"), uuid=gpu)
+    for name in ("main", "side"):
+        write_daemon_status(paths, f"{CLAIM.uid}.{name}", "ACTIVE")
+    assert [device.cdi_devices for device in prepare(agent)] == [
+        (f"nvidia.com/gpu={gpu}", f"kubeshare.nthu/claim={CLAIM.uid}.main"),
+        (f"nvidia.com/gpu={A_GPU.uuid}", f"kubeshare.nthu/claim={CLAIM.uid}.side"),
+    ]
