@@ -160,3 +160,25 @@ def test_a_pod_with_several_gpus_has_all_or_none(write: int, *, after: bool) -> 
         await expect_holders(cluster, ["a"], ["a"])
 
     run()
+
+
+@pytest.mark.parametrize("seen", [True, False])
+def test_a_gated_pod_is_not_bound_and_keeps_what_sched_has_reserved(*, seen: bool) -> None:
+    """Anybody may call ``bind``; kube-scheduler does not for a gated pod."""
+
+    @scenario(n1=1)
+    async def run(cluster: FakeCluster) -> None:
+        await start(cluster)
+        made = pod(cluster, "a", 4, gated=True)
+        holder = manifests.holder(made["metadata"]["uid"], "a")
+        [vgpu] = vgpus(cluster)
+        cluster.server.change(
+            VGPUS, vgpu["metadata"]["name"], "", lambda obj: obj["status"].update(holders=[holder])
+        )
+        if seen:
+            await cluster.quiet(1)
+        status, error = await bind(cluster, "a")
+        assert (status, "KubeShare's scheduler" in error) == (500, True)
+        await expect_holders(cluster, ["a"])
+
+    run()

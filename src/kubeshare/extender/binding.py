@@ -20,7 +20,7 @@ import msgspec
 from kubeshare.api import gpuid_list, pods
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.vgpu_store import holder_of
-from kubeshare.api.types.constants import ANNOTATION_GPUIDS, ANNOTATION_NODE, LABEL_VGPU
+from kubeshare.api.types.constants import ANNOTATION_GPUIDS, ANNOTATION_NODE, GATE, LABEL_VGPU
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.core.errors import InvalidValueError
@@ -35,6 +35,10 @@ from kubeshare.kube.client.errors import ApiError, ConflictError, NotFoundError,
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import PODS, Raw
 
+NOT_HANDED_OVER: Final = (
+    f"it has the scheduling gate {GATE}: KubeShare's scheduler places it, or removes the gate if "
+    "the configuration says gpushare: {door: extender}"
+)
 SETTLE_ATTEMPTS: Final = 5
 """Attempts to take a reservation back while others change its vGPU."""
 
@@ -80,6 +84,8 @@ class Binder:
         pod = pods.view(raw)
         if pod.spec.node_name == wanted.node:
             return  # by an earlier call whose answer was lost
+        if pod.gated:
+            raise BindError(NOT_HANDED_OVER)
         try:
             demand = self._placement.demand(raw)
         except InvalidValueError as error:
