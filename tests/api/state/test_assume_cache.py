@@ -7,8 +7,8 @@ from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Change
 from kubeshare.kube.meta import Key
-from kubeshare.kube.resources import Raw, Resource
-from kubeshare.simulator.control import FakeApiServer, run_virtual
+from kubeshare.kube.resources import PODS, Raw, Resource
+from kubeshare.simulator.control import FakeApiServer, run_virtual, until
 
 THINGS = Resource("test", "v1", "things", "Thing", namespaced=False)
 KEY = Key("", "a")
@@ -224,5 +224,28 @@ def test_an_index_finds_objects_as_they_are_shown() -> None:
         assert views.latest.by_index("version", "2") == [thing("2")]
         views.watched("2")
         assert views.latest.by_index("version", "2") == [thing("2")]
+
+    run_virtual(main())
+
+
+def test_an_object_that_a_list_skips_is_reported_as_deleted() -> None:
+    """It was created and deleted while the watch was silent, and the history is gone, too."""
+
+    async def main() -> None:
+        server = FakeApiServer()
+        reflector: Reflector[Raw] = Reflector(server.client(timeout=10), PODS)
+        latest = AssumeCache(reflector)
+        changes: list[str] = []
+        reflector.subscribe(lambda change: changes.append(f"{change.type} {change.key.name}"))
+        running = asyncio.ensure_future(reflector.run())
+        await reflector.wait_for_sync()
+        server.mute_watches()
+        latest.assume(server.seed(PODS, {"metadata": {"name": "a", "namespace": "default"}}))
+        server.remove(PODS, "a", "default")
+        server.expire_watches()
+        await until(lambda: changes, seconds=600)
+        assert changes == ["DELETED a"]
+        assert latest.get(Key("default", "a")) is None
+        running.cancel()
 
     run_virtual(main())

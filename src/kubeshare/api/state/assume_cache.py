@@ -40,6 +40,7 @@ class AssumeCache(Generic[T]):
         self._own_write: Change[T] | None = None
         self._superseded: tuple[Change[T], T] | None = None
         reflector.subscribe(self._on_change)
+        reflector.subscribe_to_lists(self._unlisted)
 
     def get(self, key: Key) -> T | None:
         """The object of that name, or None."""
@@ -158,6 +159,11 @@ class AssumeCache(Generic[T]):
             if delivered > known:
                 self._superseded = change, assumed
         self._notify(key)
+
+    def _unlisted(self) -> list[Change[T]]:
+        """The deletions that the list did not show: created and deleted since the last event."""
+        known = tuple(self._assumed.items())
+        return [Change(DELETED, assumed) for key, assumed in known if self.get(key) is None]
 
     def _notify(self, key: Key) -> None:
         for handler in self._handlers:

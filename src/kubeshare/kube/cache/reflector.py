@@ -5,7 +5,8 @@ makes this reliable is the handling of failures:
 
 1. The list is read in pages to its end, and starts again if its continue token expires.
 2. A new list is compared with the store by uid: handlers get a deletion for what is gone, a
-   deletion and an addition for a reused name, and nothing for unchanged objects.
+   deletion and an addition for a reused name, and nothing for unchanged objects. What was created
+   and deleted since the last event is in neither: whoever knows of it is called after each list.
 3. The resourceVersion is opaque; each event, bookmarks included, advances it.
 4. The watch asks for bookmarks. The server ends it after 5 to 10 minutes (with jitter, so that
    clients do not reconnect together), and 75 s of silence count as a lost connection.
@@ -87,6 +88,7 @@ class Reflector(Generic[T]):
         self._draw = draw
         self._backoff = Backoff(0.2, 30.0, draw)
         self._handlers: list[Handler[T]] = []
+        self._list_handlers: list[Callable[[], Iterable[Change[T]]]] = []
         self._synced = asyncio.Event()
         self._resource_version = ""
         self._last_event: float | None = None
@@ -122,6 +124,10 @@ class Reflector(Generic[T]):
         """
         self._handlers.append(handler)
 
+    def subscribe_to_lists(self, handler: Callable[[], Iterable[Change[T]]]) -> None:
+        """Call ``handler`` after each list; the changes that it returns go to all handlers."""
+        self._list_handlers.append(handler)
+
     async def run(self) -> None:
         """List and watch until cancelled."""
         while True:
@@ -150,6 +156,8 @@ class Reflector(Generic[T]):
             self.store.iter_replace(listing.items, keep=listing.unreadable, initial=initial)
         )
         self._resource_version = listing.resource_version
+        for handler in self._list_handlers:
+            self._notify(handler())
         self._record_activity()
         self._synced.set()
 
