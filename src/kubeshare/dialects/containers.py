@@ -131,11 +131,6 @@ def asks_for_vgpu(spec: Mapping[str, Any]) -> bool:
     return any(VGPU_RESOURCE in resources for _, resources in _resources(spec))
 
 
-def container_names(spec: Mapping[str, Any]) -> frozenset[str]:
-    """The names of all containers of a pod, init containers included."""
-    return frozenset(name for name, _ in _resources(spec))
-
-
 def _resources(spec: Mapping[str, Any]) -> Iterator[tuple[str, frozenset[str]]]:
     """Name of each container, and of the resources in its limits and requests."""
     for kind in CONTAINER_FIELDS:
