@@ -167,10 +167,10 @@ def shorten(trial: Trial, steps: list[Step]) -> list[Step]:
 
 
 def report(trial: Trial, steps: list[Step]) -> str:
-    """A failing episode as a test."""
+    """A failing episode as a test; ``TRIALS`` are those of ``robustness.prove.__main__``."""
     lines = [f"policy {trial.name} differs from the slow one:", "", "steps = ["]
     lines += [f"    ({kind!r}, {what!r})," for kind, what in steps]
-    lines += ["]", f"assert play({trial.name.upper()}, steps)"]
+    lines += ["]", f"assert play({{each.name: each for each in TRIALS}}[{trial.name!r}], steps)"]
     return "\n".join(lines)
 
 
