@@ -21,7 +21,7 @@ from kubeshare.api.types.constants import (
 from kubeshare.api.types.core_v1 import Node, Pod
 from kubeshare.api.types.v1 import GPUNode
 from kubeshare.core.gpuid import RESERVED_PREFIX
-from kubeshare.dialects import gpushare, vcuda
+from kubeshare.dialects import families
 from kubeshare.kube.conditions import is_true
 
 _PUBLISHED_FAMILIES: Final = {
@@ -32,8 +32,6 @@ _PUBLISHED_FAMILIES: Final = {
 
 _NVIDIA_PARTS: Final = re.compile(r"nvidia\.com/(gpu\.shared|mig-.+)")
 """The resources by which NVIDIA's device plugin offers parts of GPUs."""
-_FAMILY_RESOURCES: Final = frozenset({gpushare.GPU_MEMORY, vcuda.CORE})
-"""Those of other systems for sharing GPUs; on owned nodes they are KubeShare's own."""
 
 
 def is_requested(node: Node, configuration: OwnedConfiguration) -> bool:
@@ -106,7 +104,7 @@ def uses_parts(pod: Pod) -> bool:
 
 def _is_part(resource: str, *, owned: bool) -> bool:
     """Whether a resource is a part of a GPU; one of a family is not where KubeShare offers it."""
-    of_family = resource in _FAMILY_RESOURCES and not owned
+    of_family = resource in families.RESOURCES and not owned
     return of_family or _NVIDIA_PARTS.fullmatch(resource) is not None
 
 
