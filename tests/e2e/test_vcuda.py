@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from e2e.space import Space
-from e2e.stage import Stage, eventually
+from e2e.stage import Raw, Stage, eventually
 from e2e.test_owned import (  # noqa: F401 - fixtures
     HERE,
     gpunode,
@@ -69,14 +69,17 @@ def until_offered(stage: Stage) -> None:
     )
 
 
-def ask(space: Space, name: str, cores: int, blocks: int) -> None:
-    """Create a pod whose only container keeps its share busy, as in gpu-manager's samples."""
+def asking(name: str, cores: int, blocks: int) -> Raw:
+    """A container that keeps its share busy."""
     limits = {CORE: str(cores), MEMORY: str(blocks)}
-    spec = {
-        "terminationGracePeriodSeconds": 1,
-        "containers": [job(name) | {"resources": {"limits": limits}}],
-    }
+    return job(name) | {"resources": {"limits": limits}}
+
+
+def create(space: Space, name: str, *containers: Raw) -> None:
+    """Create a pod as in gpu-manager's samples, and wait until it runs."""
+    spec = {"terminationGracePeriodSeconds": 1, "containers": containers}
     space.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+    space.until_phase(name, "Running")
 
 
 def published(space: Space, name: str) -> dict[str, str]:
@@ -97,24 +100,27 @@ def test_published_pods_share_a_gpu_and_are_held_to_their_cores_and_memory(
     assert "\tGPU0\tGPU1\tCPU Affinity" in page
     assert "└── GPU1" in page
     until_offered(stage)
-    for name, cores, blocks in (("learn", 50, 8), ("serve", 30, 4)):
-        ask(space, name, cores, blocks)
-        space.until_phase(name, "Running")
-    eventually(
-        lambda: published(space, "serve").get("gpu-assigned") == "true", "the pod to be assigned"
-    )
-    [(node, uuid, _)] = holders_of(space, "learn")
-    assert [(node, uuid, "")] == holders_of(space, "serve") == holders_of(space, "learn")
+    create(space, "one", asking("learn", 50, 8))
+    create(space, "two", asking("serve", 30, 4), asking("train", 100, 1))
+    [(node, shared, _)] = holders_of(space, "one")
+    minors = {gpu["uuid"]: str(gpu["minor"]) for gpu in gpunode(stage)["spec"]["devices"]}
+    [whole] = minors.keys() - {shared}
+    held = {share: (node, uuid) for node, uuid, share in holders_of(space, "two")}
+    assert held == {"serve": (HERE, shared), "train": (HERE, whole)}
     assert node == HERE
-    minors = {gpu["uuid"]: gpu["minor"] for gpu in gpunode(stage)["spec"]["devices"]}
-    written = published(space, "serve")
+    eventually(
+        lambda: published(space, "two").get("gpu-assigned") == "true", "the pod to be assigned"
+    )
+    written = published(space, "two")
     assert written.pop("predicate-time").isdigit()
     assert written == {
         "predicate-node": HERE,
-        "predicate-gpu-idx-0": str(minors[uuid]),
+        "predicate-gpu-idx-0": minors[shared],
+        "predicate-gpu-idx-1": minors[whole],
         "gpu-assigned": "true",
     }
-    assert seen_by(space, "learn", "learn") == {uuid: 8 * BLOCK}
-    assert seen_by(space, "serve", "serve") == {uuid: 4 * BLOCK}
-    # Nobody else is on the GPU, and still neither gets more than its cores.
-    expect_shares(stage, node, uuid, {"learn": 0.5, "serve": 0.3})
+    assert seen_by(space, "one", "learn") == {shared: 8 * BLOCK}
+    assert seen_by(space, "two", "serve") == {shared: 4 * BLOCK}
+    assert set(seen_by(space, "two", "train")) == {whole}
+    # A fifth of the GPU is left, and still neither gets more than its cores.
+    expect_shares(stage, node, shared, {"learn": 0.5, "serve": 0.3})

@@ -2,55 +2,21 @@
 
 from typing import Any
 
-from expectations import expect_owned, expect_running
-from fakes import manifests
+from expectations import expect_running
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.disruptions import label_node, own
-from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD, VGPU_RESOURCE
+from fakes.cluster.vcuda import asking, dedicate, gated_pod, published
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
-from kubeshare.kube.resources import NODES, PODS, Raw
-
-CORE, MEMORY = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
-INDEX = "tencent.com/predicate-gpu-idx-"
-GPUS_OF_A_NODE = 4
+from kubeshare.dialects.vcuda import MEMORY
+from kubeshare.dialects.write_back import VCUDA_INDEX as INDEX
+from kubeshare.kube.resources import PODS
 
 
-async def dedicated(cluster: FakeCluster, *names: str) -> None:
-    """Let these nodes be owned by vcuda pods, with four GPUs as in the Gaia paper."""
+async def dedicated(cluster: FakeCluster, node: str) -> None:
+    """Let a node be owned by vcuda pods, with four GPUs as in the Gaia paper."""
     cluster.deadline = 5 * SETTLED_SECONDS
-    offered = {CORE: str(100 * GPUS_OF_A_NODE), MEMORY: str(64 * GPUS_OF_A_NODE), "cpu": "64"}
-    own(cluster, *names)
-    for name in names:
-        label_node(cluster, name, family="vcuda")
-        await expect_owned(cluster, name)
-        cluster.link(name, gpu_0_1="PXB", gpu_2_3="PIX")
-        cluster.server.change(
-            NODES, name, "", lambda obj: obj["status"]["allocatable"].update(offered)
-        )
-
-
-def asking(name: str, cores: str, blocks: str = "") -> Raw:
-    """A container as the admission policy mutates it."""
-    limits = {CORE: cores, VGPU_RESOURCE: "1"} | ({MEMORY: blocks} if blocks else {})
-    return {"name": name, "image": "train:1", "resources": {"limits": limits}}
-
-
-def pod(cluster: FakeCluster, name: str, *containers: Raw, **annotations: str) -> None:
-    metadata: dict[str, Any] = {"namespace": "default", "labels": {LABEL_ROLE: ROLE_POD}}
-    metadata["annotations"] = annotations
-    made = manifests.pod(name, metadata=metadata, schedulingGates=[{"name": GATE}])
-    made["spec"]["containers"] = list(containers)
-    cluster.server.seed(PODS, made | {"status": {"phase": "Pending"}})
-
-
-def published(cluster: FakeCluster, name: str) -> dict[str, str]:
-    """What the published scheduler and agent write into a pod."""
-    found = cluster.pod(name)
-    assert found is not None
-    annotations = found["metadata"].get("annotations") or {}
-    prefixes = ("tencent.com/predicate", "tencent.com/gpu")
-    return {key: value for key, value in annotations.items() if key.startswith(prefixes)}
+    await dedicate(cluster, node, 4)
+    cluster.link(node, gpu_0_1="PXB", gpu_2_3="PIX")
 
 
 def holders(cluster: FakeCluster, name: str) -> list[dict[str, Any]]:
@@ -76,9 +42,9 @@ async def test_shares_fill_a_gpu_and_whole_gpus_are_others_of_a_node_of_the_fami
     cluster.start()
     await dedicated(cluster, "n1")
     for name, cores, blocks in (("a", "50", "4"), ("b", "60", "4"), ("c", "40", "4")):
-        pod(cluster, name, asking("main", cores, blocks))
+        gated_pod(cluster, name, asking("main", cores, blocks))
         await expect_running(cluster, name)
-    pod(cluster, "d", asking("main", "200"))
+    gated_pod(cluster, "d", asking("main", "200"))
     await expect_running(cluster, "d")
     assert {name: published(cluster, name)[INDEX + "0"] for name in "abcd"} == {
         "a": "2",
@@ -89,7 +55,7 @@ async def test_shares_fill_a_gpu_and_whole_gpus_are_others_of_a_node_of_the_fami
     [share] = holders(cluster, "b")
     assert (share["requestMicros"], share["limitMicros"]) == (600_000, 600_000)
     assert share["memoryBytes"] == 1 << 30
-    pod(cluster, "e", asking("main", "100"))
+    gated_pod(cluster, "e", asking("main", "100"))
     assert "n2: not dedicated to vcuda pods" in await until_false(cluster, "e")
 
 
@@ -100,7 +66,7 @@ async def test_the_published_annotations_hold_from_the_decision_to_the_end(
     cluster.start()
     await dedicated(cluster, "n1")
     forged = {INDEX + "0": "1", INDEX + "5": "7", "tencent.com/predicate-node": "elsewhere"}
-    pod(cluster, "a", asking("main", "50", "4"), **forged)
+    gated_pod(cluster, "a", asking("main", "50", "4"), **forged)
     await expect_running(cluster, "a")
     found = published(cluster, "a")
     assert found.pop("tencent.com/predicate-time").isdigit()
@@ -119,7 +85,7 @@ async def test_each_container_has_its_own_gpus(cluster: FakeCluster) -> None:
     cluster.invariants.doubles = True  # it counts the GPUs of SharePods only
     cluster.start()
     await dedicated(cluster, "n1")
-    pod(cluster, "a", asking("side", "50", "4"), {"name": "no"}, asking("main", "200"))
+    gated_pod(cluster, "a", asking("side", "50", "4"), {"name": "no"}, asking("main", "200"))
     await expect_running(cluster, "a")
     found = published(cluster, "a")
     gpus = found[INDEX + "2"].split(",")
@@ -141,7 +107,7 @@ async def test_a_container_is_held_to_its_cores_unless_annotations_say_otherwise
         ("b", {"tencent.com/vcuda-core-limit": "40"}),
         ("c", alone),
     ):
-        pod(cluster, name, asking("main", "30", "4"), **annotations)
+        gated_pod(cluster, name, asking("main", "30", "4"), **annotations)
         await expect_running(cluster, name)
     limits = {}
     for name in "abc":
@@ -154,10 +120,10 @@ async def test_a_container_is_held_to_its_cores_unless_annotations_say_otherwise
 async def test_what_no_gpu_can_give_is_never_placed(cluster: FakeCluster) -> None:
     cluster.start()
     await dedicated(cluster, "n1")
-    pod(cluster, "a", asking("main", "50", "65"))
+    gated_pod(cluster, "a", asking("main", "50", "65"))
     await cluster.until(lambda: cluster.pod_condition("a").get("reason") == "NeverFits")
-    pod(cluster, "b", asking("main", "150", "4"))
+    gated_pod(cluster, "b", asking("main", "150", "4"))
     await cluster.until(lambda: cluster.pod_condition("b").get("reason") == "Invalid")
     assert "150 is more than one GPU" in cluster.pod_condition("b")["message"]
-    pod(cluster, "c", asking("main", "100", "1000"))
+    gated_pod(cluster, "c", asking("main", "100", "1000"))
     assert f"{MEMORY} 256 left, 1000 asked" in await until_false(cluster, "c")

@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeshare.core.demand import Demand
+from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects import gpushare, vcuda
 from kubeshare.dialects.pod_spec import check_form
@@ -52,6 +52,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         name: its name, as in the label of nodes.
         resources: what its containers ask for; the node agent of a dedicated node offers it.
         demand_of: reads a pod that names one of them, with the unit of ``aliyun.com/gpu-mem``.
+        shares_of: returns the share of each container of a pod, where each asks for itself.
         annotations_of: returns the annotations of a placed pod.
         is_annotation: whether a key is one of these.
         assigned: the one of them that is ``true`` from the first container on.
@@ -60,6 +61,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     resources: tuple[str, ...]
     demand_of: Callable[[Mapping[str, Any], int], Demand | None]
+    shares_of: Callable[[Mapping[str, Any]], tuple[Share, ...]]
     annotations_of: Callable[[Placed], dict[str, str]]
     is_annotation: Callable[[str], bool]
     assigned: str
@@ -73,6 +75,7 @@ GPUSHARE: Final = Family(
     name=gpushare.FAMILY,
     resources=(gpushare.GPU_MEMORY,),
     demand_of=gpushare.demand_of,
+    shares_of=lambda _: (),
     annotations_of=lambda pod: gpushare_placement(pod.spec, pod.gpus, pod.unit, pod.now),
     is_annotation=GPUSHARE_ANNOTATIONS.__contains__,
     assigned=GPUSHARE_ASSIGNED,
@@ -81,6 +84,7 @@ VCUDA: Final = Family(
     name=vcuda.FAMILY,
     resources=(vcuda.CORE, vcuda.MEMORY),
     demand_of=lambda pod, _: vcuda.demand_of(pod),
+    shares_of=vcuda.container_shares,
     annotations_of=lambda pod: vcuda_placement(pod.spec, pod.gpus, pod.node, pod.now),
     is_annotation=is_of_vcuda,
     assigned=VCUDA_ASSIGNED,

@@ -84,12 +84,19 @@ def demand_of(
     return demand
 
 
-def listed_shares(annotations: Mapping[str, Any]) -> tuple[Share, ...]:
-    """The different shares that a pod's annotations ask for; empty for the short form.
+def listed_shares(pod: Mapping[str, Any]) -> tuple[Share, ...]:
+    """The different shares that a pod's containers or annotations ask for; else none.
+
+    Args:
+        pod: the metadata, and the containers with their limits.
 
     Raises:
         InvalidValueError: a value is not acceptable.
     """
+    family = families.family_of(mapping(pod.get("spec"), "spec"))
+    if family is not None:
+        return family.shares_of(pod)
+    annotations = mapping(pod["metadata"].get("annotations"), "metadata.annotations")
     shares = _shares(annotations)
     request = annotations.get(PREFIX + "request")
     if shares or request is None:

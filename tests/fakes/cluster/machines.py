@@ -311,7 +311,7 @@ class _Agent(Agent):
         self, machine: Machine, client: Any, uuids: list[str], faults: dict[str, str]
     ) -> None:
         devices = tuple(
-            GPUDevice(uuid=uuid, index=index, model="V100", memory_bytes=16 << 30)
+            GPUDevice(uuid=uuid, index=index, minor=index, model="V100", memory_bytes=16 << 30)
             for index, uuid in enumerate(uuids)
         )
         folder = machine.paths.root

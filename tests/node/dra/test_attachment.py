@@ -32,6 +32,11 @@ def listed(**containers: str) -> tuple[Share, ...]:
     return tuple(Share(name=name, containers=tuple(of.split())) for name, of in containers.items())
 
 
+def by_annotations(annotations: dict[str, str]) -> tuple[Share, ...]:
+    """The shares of a pod with these annotations."""
+    return listed_shares({"metadata": {"annotations": annotations}})
+
+
 def attach(
     shares: Mapping[str, tuple[str, ...]],
     wanted: tuple[Share, ...],
@@ -56,7 +61,7 @@ def test_containers_with_different_shares_have_a_grant_each_also_on_one_gpu() ->
 
 
 def test_shares_without_containers_are_one_grant_that_all_use() -> None:
-    shares = listed_shares({"kubeshare.nthu/request": "2.5"})
+    shares = by_annotations({"kubeshare.nthu/request": "2.5"})
     found = attach({"whole": (X, Y), "rest": (Z,)}, shares)
     assert grants(found) == {"c.rest": [("whole", X), ("whole", Y), ("rest", Z)]}
     assert set(found.uses.values()) == {Use("c.rest", (X, Y, Z))}
@@ -76,10 +81,10 @@ def test_a_container_without_a_share_is_refused_by_its_name() -> None:
 @pytest.mark.parametrize(
     ("wanted", "words"),
     [
-        (listed(s="a"), "holders for the shares s, t, and its annotations list s:"),
-        (listed(s="a", u="b"), "its annotations list s, u:"),
-        ((*listed(s="a"), Share(name="t", count=2)), r"its annotations list s, t \(2\):"),
-        ((), "its annotations list none:"),
+        (listed(s="a"), "holders for the shares s, t, and the pod lists s:"),
+        (listed(s="a", u="b"), "the pod lists s, u:"),
+        ((*listed(s="a"), Share(name="t", count=2)), r"the pod lists s, t \(2\):"),
+        ((), "the pod lists none:"),
         (listed(s="a", t="a b"), f"its shares s and t are both on GPU {X}"),
     ],
 )
@@ -92,13 +97,26 @@ def test_annotations_that_do_not_fit_the_holders_are_refused(
 
 def test_the_shares_of_a_pod_are_those_of_its_annotations() -> None:
     key = "kubeshare.nthu/share."
-    found = listed_shares({f"{key}b": "request=.5,containers=a+b", f"{key}a": "request=1,count=2"})
+    found = by_annotations({f"{key}b": "request=.5,containers=a+b", f"{key}a": "request=1,count=2"})
     assert [(share.name, share.count, share.containers) for share in found] == [
         ("a", 2, ()),
         ("b", 1, ("a", "b")),
     ]
     for short in ({}, {"kubeshare.nthu/request": "0.5"}, {"kubeshare.nthu/request": "1"}):
-        assert listed_shares(short) == ()
+        assert by_annotations(short) == ()
+
+
+def test_the_shares_of_a_vcuda_pod_are_those_of_its_containers() -> None:
+    containers: list[dict[str, object]] = [{"name": "log"}]
+    for name, cores in (("main", "200"), ("side", "50")):
+        limits = {"tencent.com/vcuda-core": cores, "tencent.com/vcuda-memory": "4"}
+        containers.append({"name": name, "resources": {"limits": limits}})
+    misleading = {"kubeshare.nthu/share.log": "request=1,containers=log"}
+    pod = {"metadata": {"annotations": misleading}, "spec": {"containers": containers}}
+    assert [(share.name, share.count, share.containers) for share in listed_shares(pod)] == [
+        ("main", 2, ("main",)),
+        ("side", 1, ("side",)),
+    ]
 
 
 def test_a_grant_says_its_claim() -> None:

@@ -360,6 +360,7 @@ LIVES = {
     "taken back": Life(_taken_back, {"n1": 1}),
     "owned": Life(node_lives.owned, {"n1": 2}),
     "gpushare": Life(node_lives.gpushare, {"n1": 2}),
+    "vcuda": Life(node_lives.of_vcuda, {"n1": 2}),
     "taken over": Life(node_lives.taken_over, {"n1": 2}),
     "by claims": Life(node_lives.by_claims, {"n1": 2}),
     "given back": Life(node_lives.given_back, {"n1": 2}),

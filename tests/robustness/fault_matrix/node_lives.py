@@ -9,7 +9,7 @@ from expectations import (
     expect_shared_gpu,
     expect_vgpus,
 )
-from fakes.cluster import FakeCluster
+from fakes.cluster import FakeCluster, vcuda
 from fakes.cluster.disruptions import (
     cordon,
     label_node,
@@ -22,6 +22,7 @@ from fakes.cluster.gpushare import dedicate, gated_pod, published
 from fakes.cluster.state import degraded, held_gpus, is_same_pod, the_pod
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
+from kubeshare.dialects.write_back import VCUDA_INDEX
 from kubeshare.kube.resources import RESOURCE_CLAIMS
 
 
@@ -132,6 +133,26 @@ async def gpushare(cluster: FakeCluster) -> None:
     assert published(cluster, "a")["IDX"] == published(cluster, "b")["IDX"]
     cluster.end("a")
     await cluster.until(lambda: not published(cluster, "a"))
+    cluster.actors.delete(the_pod(cluster, "b"))
+    await expect_phases(cluster, "Idle", "Idle")
+    label_node(cluster, "n1", gpus=None)
+    await expect_no_vgpus(cluster)
+
+
+async def of_vcuda(cluster: FakeCluster) -> None:
+    """A vcuda pod with a share and a whole GPU, and another one beside the share."""
+    await vcuda.dedicate(cluster, "n1", 2)
+    await expect_phases(cluster, "Idle", "Idle")
+    containers = [vcuda.asking("main", "100"), vcuda.asking("side", "40", "4")]
+    vcuda.gated_pod(cluster, "a", *containers)
+    await expect_running(cluster, "a")
+    vcuda.gated_pod(cluster, "b", vcuda.asking("main", "50", "4"))
+    await expect_running(cluster, "b")
+    indexes = vcuda.published(cluster, "a")
+    assert indexes[VCUDA_INDEX + "0"] != indexes[VCUDA_INDEX + "1"]
+    assert vcuda.published(cluster, "b")[VCUDA_INDEX + "0"] == indexes[VCUDA_INDEX + "1"]
+    cluster.end("a")
+    await cluster.until(lambda: not vcuda.published(cluster, "a"))
     cluster.actors.delete(the_pod(cluster, "b"))
     await expect_phases(cluster, "Idle", "Idle")
     label_node(cluster, "n1", gpus=None)

@@ -5,8 +5,9 @@ has the name of the claim. Of several different shares, each group (those that a
 in common, :func:`kubeshare.core.demand.groups_of`) has a grant ``CLAIM.SHARE``, after the first
 name of its shares. A container sees the GPUs of its own shares only.
 
-Which container uses which share follows from the pod's annotations. They authorize nothing:
-what may be used follows from the holders, and each of them is in exactly one grant.
+Which container uses which share follows from the pod's annotations, or from the limits of its
+containers. They authorize nothing: what may be used follows from the holders, and each of them is
+in exactly one grant.
 """
 
 from collections import Counter
@@ -70,7 +71,7 @@ def of_several_shares(
     Args:
         claim: the uid of the claim.
         shares: the shares that the holders grant, each with its name.
-        listed: the shares that the pod's annotations list.
+        listed: the shares that the pod lists.
         containers: request of the claim → the container that made it.
 
     Raises:
@@ -102,7 +103,7 @@ def _check_same(shares: Iterable[GrantedShare], listed: Iterable[Share]) -> None
     held = Counter(share.share for share in shares)
     if held != Counter({share.name: share.count for share in listed}):
         raise ValueError(
-            f"its vGPUs have holders for the shares {_numbered(held)}, and its annotations list "
+            f"its vGPUs have holders for the shares {_numbered(held)}, and the pod lists "
             f"{_numbered({share.name: share.count for share in listed}) or 'none'}: they must "
             "not change after the pod was placed, so create it again"
         )

@@ -16,8 +16,6 @@ import msgspec
 import structlog
 
 from kubeshare.api.types.constants import DRA_DRIVER
-from kubeshare.core.demand import Share
-from kubeshare.dialects import vcuda
 from kubeshare.dialects.containers import VGPU_RESOURCE
 from kubeshare.dialects.pod import listed_shares
 from kubeshare.kube.client.client import Client
@@ -171,7 +169,7 @@ class Preparer:
                     f"{VGPU_RESOURCE} attaches several shares"
                 )
         containers = {request: made_by[request] for request in requests}
-        listed = listed_shares(pod.metadata.annotations) or _shares_of_containers(pod)
+        listed = listed_shares(msgspec.to_builtins(pod))
         return of_several_shares(reference.uid, shares, listed, containers)
 
     async def _as_gpushare(
@@ -238,11 +236,6 @@ class Preparer:
             library=self._library.library,
             preload=self._library.preload,
         )
-
-
-def _shares_of_containers(pod: NodePod) -> tuple[Share, ...]:
-    """The shares of a pod whose containers ask each for itself; its annotations list none."""
-    return vcuda.container_shares({"spec": msgspec.to_builtins(pod.spec)})
 
 
 def _gpus(shares: Iterable[GrantedShare]) -> list[tuple[str, str]]:
