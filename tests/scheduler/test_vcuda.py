@@ -38,7 +38,6 @@ async def until_false(cluster: FakeCluster, name: str) -> str:
 async def test_shares_fill_a_gpu_and_whole_gpus_are_others_of_a_node_of_the_family(
     cluster: FakeCluster,
 ) -> None:
-    cluster.invariants.doubles = True  # it counts the GPUs of SharePods only
     cluster.start()
     await dedicated(cluster, "n1")
     for name, cores, blocks in (("a", "50", "4"), ("b", "60", "4"), ("c", "40", "4")):
@@ -82,7 +81,6 @@ async def test_the_published_annotations_hold_from_the_decision_to_the_end(
 
 @scenario(n1=4)
 async def test_each_container_has_its_own_gpus(cluster: FakeCluster) -> None:
-    cluster.invariants.doubles = True  # it counts the GPUs of SharePods only
     cluster.start()
     await dedicated(cluster, "n1")
     gated_pod(cluster, "a", asking("side", "50", "4"), {"name": "no"}, asking("main", "200"))

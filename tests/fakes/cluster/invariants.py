@@ -10,6 +10,7 @@ from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.dialects.pod import PREFIX
 from kubeshare.dialects.shares import SHARE
+from kubeshare.dialects.vcuda import CORE
 from kubeshare.kube.resources import NODES, PODS
 from kubeshare.simulator.control import FakeApiServer
 
@@ -90,6 +91,7 @@ class Invariants:
             annotations = pod["metadata"].get("annotations") or {}
             gpu = {field: annotations.get(PREFIX + field) for field in ("request", "count")}
             shares = [{"name": key} for key in annotations if key.startswith(SHARE)]
+            shares += _by_cores(pod)
             self._asked[pod["metadata"]["uid"]] = _shares(gpu | {"shares": shares})
 
     def _check_containers(self) -> None:
@@ -111,6 +113,13 @@ def _shares(gpu: Raw) -> int:
         return max(1, math.ceil(float(gpu.get("request") or 1)))
     except ValueError:
         return 1  # in another unit, or not valid
+
+
+def _by_cores(pod: Raw) -> list[Raw]:
+    """The share of each container that asks for cores."""
+    limits = [each.get("resources", {}).get("limits", {}) for each in pod["spec"]["containers"]]
+    cores = [int(each[CORE]) for each in limits if CORE in each]
+    return [{"count": max(1, each // 100)} for each in cores]
 
 
 def _uuid(vgpu: Raw) -> str:
