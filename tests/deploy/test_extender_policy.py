@@ -2,11 +2,15 @@
 
 import json
 from collections.abc import Callable, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
 import yaml
 
+from kubeshare.core.units import GI
+from kubeshare.dialects.gpushare import GPU_MEMORY
+from kubeshare.dialects.write_back import PlacedGpu, gpushare_placement
 from kubeshare.install import manifests
 from kubeshare.lab.control_plane.api_server import ApiServer, wait_until
 from kubeshare.lab.errors import LabError
@@ -78,6 +82,15 @@ def bind(cluster: ApiServer, namespace: str) -> Bind:
     return _bind
 
 
+def is_refused(bind: Bind, metadata: Raw) -> bool:
+    """Whether the policy refuses a Binding with this metadata; it is in force a little late."""
+    try:
+        bind(**metadata)
+    except LabError as error:
+        return "marks a pod with its GPU and writes nothing else" in str(error)
+    return False
+
+
 def test_a_binding_sets_the_node_and_the_marks_in_one_write(bind: Bind) -> None:
     pod = bind(**MARKS)
     assert pod["spec"]["nodeName"] == NODE
@@ -99,14 +112,18 @@ def test_a_binding_of_another_pod_of_the_name_is_refused(bind: Bind) -> None:
     ],
 )
 def test_other_marks_are_refused(bind: Bind, metadata: Raw) -> None:
-    def refused() -> bool:
-        try:
-            bind(**metadata)
-        except LabError as error:
-            return "marks a pod with its GPU and writes nothing else" in str(error)
-        return False
+    wait_until(lambda: is_refused(bind, metadata), "the policy of the extender")
 
-    wait_until(refused, "the policy of the extender")
+
+@pytest.mark.parametrize("gpus", [1, 2])
+def test_all_that_it_writes_of_a_pod_of_gpushare_is_accepted(bind: Bind, gpus: int) -> None:
+    wait_until(lambda: is_refused(bind, {"labels": {"team": "mine"}}), "the policy of the extender")
+    placed = [PlacedGpu("GPU-x", "V100", GI, index=index, total_bytes=GI) for index in range(gpus)]
+    limits = {"limits": {GPU_MEMORY: str(gpus)}}
+    spec = {"containers": [{"name": "main", "resources": limits}]}
+    written = gpushare_placement(spec, placed, GI, datetime.now(UTC))
+    pod = bind(labels=MARKS["labels"], annotations=MARKS["annotations"] | written)
+    assert pod["metadata"]["annotations"].items() >= written.items()
 
 
 def test_nobody_else_may_mark_a_pod(bind: Bind) -> None:
