@@ -2,8 +2,10 @@
 
 from typing import Any
 
+import pytest
+
 from expectations import expect_running
-from fakes.cluster import FakeCluster, scenario
+from fakes.cluster import FakeCluster, run_scenario, scenario
 from fakes.cluster.vcuda import asking, dedicate, gated_pod, published
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
@@ -125,3 +127,43 @@ async def test_what_no_gpu_can_give_is_never_placed(cluster: FakeCluster) -> Non
     assert "150 is more than one GPU" in cluster.pod_condition("b")["message"]
     gated_pod(cluster, "c", asking("main", "100", "1000"))
     assert f"{MEMORY} 256 left, 1000 asked" in await until_false(cluster, "c")
+
+
+@pytest.mark.parametrize(
+    ("cores", "gpus"),
+    [
+        (["100"], ["2"]),  # experiment 1, which gave GPU 2 or 3 at random
+        (["200"], ["2,3"]),
+        (["50", "40", "10"], ["2", "2", "2"]),  # experiment 2
+        (["100", "100"], ["2", "3"]),  # experiment 3
+        (["100", "200"], ["2", "0,1"]),  # experiment 4
+        (["300"], ["0,2,3"]),
+    ],
+)
+def test_the_experiments_of_the_paper(cores: list[str], gpus: list[str]) -> None:
+    async def play(cluster: FakeCluster) -> None:
+        cluster.start()
+        await dedicated(cluster, "n1")
+        for number, amount in enumerate(cores):
+            blocks = "4" if int(amount) < 100 else ""
+            gated_pod(cluster, f"p{number}", asking("main", amount, blocks))
+            await expect_running(cluster, f"p{number}")
+        found = [published(cluster, f"p{number}")[INDEX + "0"] for number in range(len(cores))]
+        assert found == gpus
+
+    run_scenario(play, n1=4)
+
+
+@scenario(n1=2, n2=2, n3=2)
+async def test_whole_gpus_are_the_closest_ones_of_all_nodes_of_the_family(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start()
+    cluster.deadline = 5 * SETTLED_SECONDS
+    for node, link in (("n1", "SYS"), ("n2", "PIX"), ("n3", "NV2")):
+        await dedicate(cluster, node, 2)
+        cluster.link(node, gpu_0_1=link)
+    for name, node in (("a", "n3"), ("b", "n2"), ("c", "n1")):
+        gated_pod(cluster, name, asking("main", "200"))
+        await expect_running(cluster, name)
+        assert published(cluster, name)["tencent.com/predicate-node"] == node
