@@ -77,6 +77,11 @@ def test_a_vgpu_that_goes_takes_one_until_its_placeholder_has_gone() -> None:
     assert free(vgpu("a", phase="Deleting")) == 2
 
 
+def test_a_vgpu_whose_gpu_is_not_on_its_node_any_more_takes_none() -> None:
+    assert free(vgpu("a", uuid="GPU-n1-0", phase="Active")) == 1
+    assert free(vgpu("a", uuid="GPU-of-another-machine", phase="Active")) == 2
+
+
 def test_what_the_kubelet_does_not_offer_is_not_free() -> None:
     assert free(gpus=0) == 0
     assert free(vgpu("a"), vgpu("b"), vgpu("c")) == 0

@@ -226,7 +226,14 @@ def _waits_for_gpu(vgpu: v1.VGPU, objects: ClusterObjects) -> bool:
         not vgpu.spec.is_static
         and vgpu.status.phase != DELETING
         and not objects.has_placeholder(vgpu.metadata.name)
+        and not _has_lost_gpu(vgpu, objects.gpunode(vgpu.spec.node_name))
     )
+
+
+def _has_lost_gpu(vgpu: v1.VGPU, found: v1.GPUNode | None) -> bool:
+    """Whether the GPU of a vGPU is not on its node any more, so no placeholder gets it."""
+    devices = found.spec.devices if found else ()
+    return bool(vgpu.spec.uuid and devices) and all(gpu.uuid != vgpu.spec.uuid for gpu in devices)
 
 
 def _idle(found: v1.GPUNode, pool: Collection[v1.VGPU]) -> list[v1.GPUDevice]:
