@@ -6,6 +6,7 @@ import pytest
 
 from expectations import expect_holders, expect_running
 from fakes.cluster import FakeCluster, scenario
+from fakes.cluster.disruptions import label_node
 from fakes.cluster.extender import bind, call, fit, placed, pod, schedule, start
 from fakes.cluster.pods import bound
 from fakes.cluster.state import the_pod
@@ -281,3 +282,18 @@ async def test_a_pod_may_be_bound_elsewhere_after_a_bind_that_failed(cluster: Fa
     assert (await bind(cluster, "a", "n2"))[0] == 200
     await expect_running(cluster, "a")
     assert placed(cluster) == {"a": ("n2", 0)}
+
+
+@pytest.mark.parametrize("family", [None, "vcuda"])
+def test_a_node_that_is_not_of_gpushare_is_refused(family: str | None) -> None:
+    @scenario(n1=1, n2=1)
+    async def run(cluster: FakeCluster) -> None:
+        await start(cluster)
+        label_node(cluster, "n2", family=family)
+        pod(cluster, "a", 1)
+        await cluster.quiet(1)
+        status, error = await bind(cluster, "a", "n2")
+        assert (status, error) == (500, "The node n2 is not for GPU share, need skip")
+        await expect_holders(cluster, [], [])
+
+    run()

@@ -27,7 +27,7 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.gpushare import GPU_MEMORY
 from kubeshare.dialects.write_back import PlacedGpu, gpushare_placement
 from kubeshare.extender.nodes import GpushareNodes
-from kubeshare.extender.placement import CHOSEN_BY_SCHEDULER, Placement
+from kubeshare.extender.placement import CHOSEN_BY_SCHEDULER, OF_NO_GPUSHARE, Placement
 from kubeshare.extender.reservation import AlreadyBoundError, BindError, Reservations
 from kubeshare.extender.wire.arguments import BindArguments
 from kubeshare.kube.client.client import Client
@@ -96,6 +96,8 @@ class Binder:
             self._check_node(decided, wanted.node)
             await self._post(wanted, {})
             return
+        if wanted.node not in self._nodes:
+            raise BindError(OF_NO_GPUSHARE.format(wanted.node))
         try:
             vgpus = await self._reservations.reserve(
                 demand, wanted.node, partial(self._check_unbound, wanted)

@@ -34,6 +34,8 @@ POLICY: Final = "binpack"
 
 NO_ROOM: Final = "Insufficient GPU Memory in one device"
 """Why a node of gpushare does not fit, in the words of gpushare."""
+OF_NO_GPUSHARE: Final = "The node {} is not for GPU share, need skip"
+"""Why another node does not fit, in the same words."""
 CHOSEN_BY_SCHEDULER: Final = "KubeShare's scheduler has chosen node {} for the pod"
 NOT_ADMITTED: Final = (
     f"none asks for {VGPU_RESOURCE}, by which the node attaches the share: the pod was created "
@@ -167,7 +169,7 @@ class Placement:
         if name in self._nodes:
             return NO_ROOM
         if self._nodes.exists(name):
-            return f"The node {name} is not for GPU share, need skip"
+            return OF_NO_GPUSHARE.format(name)
         return f'node "{name}" not found'
 
     @contextmanager
