@@ -28,7 +28,12 @@ from kubeshare.dialects.gpushare import GPU_MEMORY
 from kubeshare.dialects.write_back import PlacedGpu, gpushare_placement
 from kubeshare.extender.nodes import GpushareNodes
 from kubeshare.extender.placement import CHOSEN_BY_SCHEDULER, OF_NO_GPUSHARE, Placement
-from kubeshare.extender.reservation import AlreadyBoundError, BindError, Reservations
+from kubeshare.extender.reservation import (
+    AlreadyBoundError,
+    BindError,
+    Reservations,
+    UnknownPodError,
+)
 from kubeshare.extender.wire.arguments import BindArguments
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ApiError, ConflictError, NotFoundError, UnreachableError
@@ -133,10 +138,10 @@ class Binder:
         try:
             live = await self._client.get(PODS, name, namespace)
         except NotFoundError:
-            raise BindError(f'pods "{name}" not found') from None
+            raise UnknownPodError(f'pods "{name}" not found') from None
         uid = live["metadata"]["uid"]
         if uid != wanted.pod_uid:
-            raise BindError(
+            raise UnknownPodError(
                 f"The pod {name} in ns {namespace}'s uid is {uid}, "
                 f"and it's not equal with expected {wanted.pod_uid}"
             )

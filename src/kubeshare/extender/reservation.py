@@ -26,6 +26,10 @@ class BindError(Exception):
     """A pod cannot be bound; the text says why."""
 
 
+class UnknownPodError(BindError):
+    """There is no such pod."""
+
+
 class AlreadyBoundError(BindError):
     """A pod is bound to a node already.
 

@@ -17,7 +17,7 @@ from kubeshare.extender.http.messages import JSON, Head, Response
 from kubeshare.extender.inspection import Inspection
 from kubeshare.extender.metrics import Metrics
 from kubeshare.extender.placement import Placement
-from kubeshare.extender.reservation import BindError
+from kubeshare.extender.reservation import BindError, UnknownPodError
 from kubeshare.extender.wire import arguments, results
 from kubeshare.extender.wire.arguments import BindArguments
 from kubeshare.extender.wire.reading import MessageError
@@ -136,6 +136,10 @@ class ExtenderService:
             return _failed_bind(str(error))
         try:
             await self._binder.bind(wanted)
+        except UnknownPodError as error:
+            # No event, or anybody who can call could fill the API server with them.
+            self._metrics.binds.labels("refused").inc()
+            return _failed_bind(str(error))
         except BindError as error:
             outcome, message = "refused", str(error)
         except ApiError as error:
