@@ -10,6 +10,7 @@ from fakes.cluster.disruptions import label_node
 from fakes.cluster.extender import bind, call, fit, placed, pod, schedule, start
 from fakes.cluster.pods import bound
 from fakes.cluster.state import the_pod
+from kubeshare.api.types.constants import LABEL_ROLE, ROLE_SHAREPOD
 from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
 from kubeshare.kube.resources import PODS
 from kubeshare.simulator.control import Fault
@@ -299,3 +300,15 @@ def test_a_node_that_is_not_of_gpushare_is_refused(family: str | None) -> None:
         await expect_holders(cluster, [], [])
 
     run()
+
+
+@scenario(n1=1)
+async def test_the_pod_of_a_sharepod_gets_no_second_share(cluster: FakeCluster) -> None:
+    """kube-scheduler asks the extender about every pod with the resource."""
+    await start(cluster)
+    pod(cluster, "a", 4, labels={LABEL_ROLE: ROLE_SHAREPOD})
+    await cluster.quiet(1)
+    assert (await fit(cluster, "a"))["NodeNames"] == ["n1"]
+    assert await bind(cluster, "a") == (200, "")
+    assert bound(the_pod(cluster, "a"))
+    await expect_holders(cluster, [])

@@ -23,11 +23,17 @@ from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.constants import ANNOTATION_GPUIDS, ANNOTATION_NODE, GATE, LABEL_VGPU
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.v1 import VGPU
+from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.gpushare import GPU_MEMORY
 from kubeshare.dialects.write_back import PlacedGpu, gpushare_placement
 from kubeshare.extender.nodes import GpushareNodes
-from kubeshare.extender.placement import CHOSEN_BY_SCHEDULER, OF_NO_GPUSHARE, Placement
+from kubeshare.extender.placement import (
+    CHOSEN_BY_SCHEDULER,
+    OF_NO_GPUSHARE,
+    Placement,
+    is_of_sharepod,
+)
 from kubeshare.extender.reservation import (
     AlreadyBoundError,
     BindError,
@@ -91,12 +97,10 @@ class Binder:
             return  # by an earlier call whose answer was lost
         if pod.gated:
             raise BindError(NOT_HANDED_OVER)
-        try:
-            demand = self._placement.demand(raw)
-        except InvalidValueError as error:
-            raise BindError(str(error)) from None
+        demand = self._demand(raw)
         if demand is None:
-            raise BindError(f"it asks for no {GPU_MEMORY}: kube-scheduler binds it itself")
+            await self._post(wanted, {})
+            return
         if decided := self._placement.decided_by_scheduler(raw, demand.uid):
             self._check_node(decided, wanted.node)
             await self._post(wanted, {})
@@ -115,6 +119,20 @@ class Binder:
             await self._post(wanted, self._marks(raw, vgpus))
         except ApiError as error:
             await self._settle(wanted, vgpus, error)
+
+    def _demand(self, pod: Raw) -> Demand | None:
+        """What a pod asks for; None if its SharePod has its share.
+
+        Raises:
+            BindError: a value is not acceptable, or it asks for nothing.
+        """
+        try:
+            demand = self._placement.demand(pod)
+        except InvalidValueError as error:
+            raise BindError(str(error)) from None
+        if demand is None and not is_of_sharepod(pod):
+            raise BindError(f"it asks for no {GPU_MEMORY}: kube-scheduler binds it itself")
+        return demand
 
     async def _check_unbound(self, wanted: BindArguments) -> None:
         """Raise if a live read finds the pod bound, for example by another replica."""

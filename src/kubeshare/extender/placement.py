@@ -14,6 +14,7 @@ import msgspec
 from kubeshare.api import pods
 from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.types.constants import LABEL_ROLE, ROLE_SHAREPOD
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
@@ -71,11 +72,13 @@ class Placement:
         self._decide = within_quotas(policy(POLICY), quotas)
 
     def demand(self, pod: Raw) -> Demand | None:
-        """What a pod asks for; None if it asks for no GPU memory.
+        """What a pod asks for; None if it asks for no GPU memory, or its SharePod has its share.
 
         Raises:
             InvalidValueError: a value is not acceptable.
         """
+        if is_of_sharepod(pod):
+            return None
         demand = gpushare.demand_of(pod, self.unit_bytes)
         if demand is not None and not asks_for_vgpu(pod["spec"]):
             raise InvalidValueError("spec.containers", NOT_ADMITTED)
@@ -180,3 +183,9 @@ class Placement:
             if ledger.held_by(uid):
                 ledger.release(uid)
             yield ledger
+
+
+def is_of_sharepod(pod: Raw) -> bool:
+    """Whether KubeShare has created a pod for a SharePod; a policy lets nobody else say so."""
+    labels = (pod.get("metadata") or {}).get("labels") or {}
+    return bool(labels.get(LABEL_ROLE) == ROLE_SHAREPOD)
