@@ -7,12 +7,12 @@ import pytest
 from expectations import expect_holders, expect_running
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.disruptions import label_node
-from fakes.cluster.extender import bind, call, fit, placed, pod, schedule, start
+from fakes.cluster.extender import bind, call, fit, placed, pod, schedule, start, vgpus
 from fakes.cluster.pods import bound
 from fakes.cluster.state import the_pod
-from kubeshare.api.types.constants import LABEL_ROLE, ROLE_SHAREPOD
+from kubeshare.api.types.constants import LABEL_ROLE, LABEL_VGPU, ROLE_SHAREPOD
 from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
-from kubeshare.kube.resources import PODS
+from kubeshare.kube.resources import PODS, Raw
 from kubeshare.simulator.control import Fault
 
 
@@ -302,13 +302,21 @@ def test_a_node_that_is_not_of_gpushare_is_refused(family: str | None) -> None:
     run()
 
 
-@scenario(n1=1)
+@scenario(n1=1, n2=1)
 async def test_the_pod_of_a_sharepod_gets_no_second_share(cluster: FakeCluster) -> None:
     """kube-scheduler asks the extender about every pod with the resource."""
     await start(cluster)
-    pod(cluster, "a", 4, labels={LABEL_ROLE: ROLE_SHAREPOD})
+    [name] = [each["metadata"]["name"] for each in vgpus(cluster) if _node(each) == "n1"]
+    labels = {LABEL_ROLE: ROLE_SHAREPOD, LABEL_VGPU: name}
+    pod(cluster, "a", 4, labels=labels)
+    pod(cluster, "b", labels=labels)
     await cluster.quiet(1)
-    assert (await fit(cluster, "a"))["NodeNames"] == ["n1"]
+    assert (await bind(cluster, "a", "n2"))[0] == 500
+    assert (await bind(cluster, "b"))[0] == 500
     assert await bind(cluster, "a") == (200, "")
-    assert bound(the_pod(cluster, "a"))
-    await expect_holders(cluster, [])
+    assert [bound(the_pod(cluster, name)) for name in "ab"] == [True, False]
+    await expect_holders(cluster, [], [])
+
+
+def _node(vgpu: Raw) -> str:
+    return str(vgpu["spec"]["nodeName"])

@@ -25,7 +25,7 @@ from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.dialects.gpushare import GPU_MEMORY
+from kubeshare.dialects import gpushare
 from kubeshare.dialects.write_back import PlacedGpu, gpushare_placement
 from kubeshare.extender.nodes import GpushareNodes
 from kubeshare.extender.placement import (
@@ -99,6 +99,7 @@ class Binder:
             raise BindError(NOT_HANDED_OVER)
         demand = self._demand(raw)
         if demand is None:
+            self._check_node(self._of_sharepod(pod), wanted.node)
             await self._post(wanted, {})
             return
         if decided := self._placement.decided_by_scheduler(raw, demand.uid):
@@ -130,9 +131,21 @@ class Binder:
             demand = self._placement.demand(pod)
         except InvalidValueError as error:
             raise BindError(str(error)) from None
-        if demand is None and not is_of_sharepod(pod):
-            raise BindError(f"it asks for no {GPU_MEMORY}: kube-scheduler binds it itself")
+        if demand is None and not (is_of_sharepod(pod) and gpushare.requests(pod["spec"])):
+            raise BindError(f"it asks for no {gpushare.GPU_MEMORY}: kube-scheduler binds it itself")
         return demand
+
+    def _of_sharepod(self, pod: Pod) -> list[VGPU]:
+        """The vGPU for which the device manager has created the pod of a SharePod.
+
+        Raises:
+            BindError: it is gone.
+        """
+        name = pod.metadata.labels.get(LABEL_VGPU, "")
+        vgpu = self._pool.get(name)
+        if vgpu is None:
+            raise BindError(f"the vGPU {name or 'of its SharePod'} is gone")
+        return [vgpu]
 
     async def _check_unbound(self, wanted: BindArguments) -> None:
         """Raise if a live read finds the pod bound, for example by another replica."""
