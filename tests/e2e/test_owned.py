@@ -39,7 +39,7 @@ def label_goes(stage: Stage, plugin_returns: None, space: Space) -> Iterator[Non
     """
     del plugin_returns, space
     yield
-    stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus-")
+    stage.kubectl("label", "node", HERE, "kubeshare.nthu/gpus-", "kubeshare.nthu/family-")
     stage.kubectl("uncordon", HERE)
 
 

@@ -2,7 +2,6 @@
 
 import os
 import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +29,7 @@ BLOCK = 256 * MI
 
 
 @pytest.fixture
-def page(stage: Stage, without_plugin: None, tmp_path: Path) -> Iterator[str]:  # noqa: F811
+def page(stage: Stage, without_plugin: None, tmp_path: Path) -> str:  # noqa: F811
     """What the commands of the page print; the node is dedicated to vcuda pods."""
     del without_plugin
     kubeconfig = tmp_path / "kubeconfig"
@@ -48,8 +47,7 @@ def page(stage: Stage, without_plugin: None, tmp_path: Path) -> Iterator[str]:  
     assert done.returncode == 0, done.stderr
     until_owned(stage)
     until_free(stage)
-    yield done.stdout
-    stage.kubectl("label", "node", HERE, "kubeshare.nthu/family-")
+    return done.stdout
 
 
 def until_offered(stage: Stage) -> None:

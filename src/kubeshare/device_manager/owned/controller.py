@@ -73,6 +73,7 @@ class OwnedNodes:
         controller.watch(informers.gpunodes, own_key)
         controller.watch_changes(informers.vgpus, self._on_vgpu)
         controller.watch(informers.pods, node_of_whole_gpu_pod, when=pod_usage_differs)
+        controller.watch_changes(informers.pods, self._on_placeholder)
         controller.watch(informers.configmaps, lambda _: ())
 
         def all_nodes() -> None:
@@ -199,6 +200,13 @@ class OwnedNodes:
         old, new = change.old, change.object
         if change.type == DELETED or old is None or _facts_of(old) != _facts_of(new):
             yield Key("", new.spec.node_name)
+
+    def _on_placeholder(self, change: Change[Pod]) -> Iterable[Key]:
+        """The node of a placeholder that is gone, also of one that was never bound."""
+        if change.type == DELETED and change.object.placeholder_of:
+            vgpu = self._cluster_state.pool.get(change.object.placeholder_of)
+            if vgpu is not None:
+                yield Key("", vgpu.spec.node_name)
 
 
 def _facts_of(vgpu: VGPU) -> tuple[object, ...]:
