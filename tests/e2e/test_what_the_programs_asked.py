@@ -40,6 +40,7 @@ RARE = {
         Permission("update", KUBESHARE, "sharepods/finalizers"),
         Permission("create", KUBESHARE, "vgpus"),
         Permission("get", KUBESHARE, "vgpus"),
+        Permission("patch", KUBESHARE, "vgpus"),
         Permission("get", "resource.k8s.io", "resourceclaims"),
         Permission("create", "resource.k8s.io", "resourceclaims", NAMESPACE),
         Permission("delete", "resource.k8s.io", "resourceclaims", NAMESPACE),
