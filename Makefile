@@ -123,7 +123,7 @@ ifeq ($(strip $(ARGS)),)
 	KUBESHARE_WHOLE_MATRIX=1 $(PYTEST) -q $(PARALLEL) tests/robustness/fault_matrix/test_replicas.py
 endif
 
-prove: native fault-matrix ## the whole fault matrix; each placement policy beside a slow one on five million random states; fresh examples of hypothesis
+prove: native fault-matrix ## the whole fault matrix; each placement policy beside a slow one on a million random states; fresh examples of hypothesis
 	$(PYTEST) -q -m hypothesis --hypothesis-profile=fresh
 	PYTHONPATH=tests $(PYTHON) -m robustness.prove
 
