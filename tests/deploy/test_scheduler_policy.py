@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from kubeshare.api import pods
+from kubeshare.api.types.constants import ANNOTATION_GPUIDS, ANNOTATION_NODE
 from kubeshare.api.types.v1 import VGPU, VGPUSpec
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.lab.control_plane.api_server import ApiServer
@@ -64,7 +65,9 @@ class Pod:
     def bind(self) -> None:
         """Write its node, as the scheduler does."""
         seen = pods.view(self.raw)
-        self.patch(*msgspec.to_builtins(_decision(self.raw, seen, [VGPU_1], {})))
+        decided = {ANNOTATION_GPUIDS: VGPU_1.gpuid, ANNOTATION_NODE: VGPU_1.spec.node_name}
+        annotations = seen.metadata.annotations | decided
+        self.patch(*msgspec.to_builtins(_decision(self.raw, seen, [VGPU_1], annotations)))
 
 
 def test_a_pod_that_waits_is_told_where_it_goes_once(cluster: ApiServer, namespace: str) -> None:
