@@ -113,4 +113,4 @@ def test_native_pods_with_claims_keep_their_gpus_and_get_those_of_idle_vgpus(
     assert stage.vgpu(place.gpuid) is not None
     native_pod(space, "late", second)
     space.until_phase("late", "Running")
-    assert stage.vgpu(place.gpuid) is None
+    eventually(lambda: stage.vgpu(place.gpuid) is None, "the idle vGPU to be gone")

@@ -17,6 +17,7 @@ pytestmark = pytest.mark.lab
 
 ROOT = Path(__file__).parents[2]
 EXAMPLES = ROOT / "examples"
+COMPONENT = "app.kubernetes.io/component"
 MOST_LINES_OF_A_SCHEDULER = 40
 
 
@@ -47,7 +48,9 @@ def without_scheduler(stage: Stage) -> Iterator[None]:
     deployment = ("deployment/kubeshare-scheduler", "-n", NAMESPACE)
     replicas = stage.kubectl("get", *deployment, "-o", "jsonpath={.spec.replicas}")
     stage.kubectl("scale", *deployment, "--replicas=0")
-    eventually(lambda: not stage.system_pods(SCHEDULER), "the scheduler to go")
+    # A pod that is being deleted schedules on until its process has ended.
+    left = f"/api/v1/namespaces/{NAMESPACE}/pods?labelSelector={COMPONENT}={SCHEDULER}"
+    eventually(lambda: not stage.items(left), "the scheduler to go")
     yield
     stage.kubectl("scale", *deployment, f"--replicas={replicas}")
     stage.until_ready(SCHEDULER)

@@ -41,6 +41,7 @@ RARE = {
         Permission("create", KUBESHARE, "vgpus"),
         Permission("get", KUBESHARE, "vgpus"),
         Permission("patch", KUBESHARE, "vgpus"),
+        Permission("patch", KUBESHARE, "gpunodes/status"),
         Permission("get", "resource.k8s.io", "resourceclaims"),
         Permission("create", "resource.k8s.io", "resourceclaims", NAMESPACE),
         Permission("delete", "resource.k8s.io", "resourceclaims", NAMESPACE),
