@@ -245,7 +245,7 @@ def test_a_share_of_a_static_vgpu_is_refused_while_the_kubelet_does_not_answer(
     async def main() -> None:
         add_static_vgpu(lab, cluster)
         async with lab.agent():
-            lab.paths.pod_resources_socket.unlink()
+            lab.kubelet.answers = False
             answer = (await lab.kubelet.prepare(CLAIM))[CLAIM.uid]
         assert "the kubelet does not answer" in answer.error
 

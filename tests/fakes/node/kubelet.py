@@ -24,6 +24,7 @@ class FakeKubelet:
         offered: resource name -> ids of the devices that plugins offer.
         cdi_devices: (namespace, pod) -> full names of the CDI devices of these.
         lists: how often PodResources was asked.
+        answers: whether PodResources answers.
     """
 
     def __init__(self) -> None:
@@ -32,6 +33,7 @@ class FakeKubelet:
         self.offered: dict[str, list[str]] = {}
         self.cdi_devices: dict[tuple[str, str], list[str]] = {}
         self.lists = 0
+        self.answers = True
         self.info: pluginregistration_pb2.PluginInfo | None = None
 
     async def register(self, registration: Path) -> pluginregistration_pb2.PluginInfo:
@@ -97,10 +99,9 @@ class FakeKubelet:
         finally:
             await server.stop(None)
 
-    async def _list(
-        self, _request: Any, _context: Any
-    ) -> podresources_pb2.ListPodResourcesResponse:
+    async def _list(self, _request: Any, context: Any) -> podresources_pb2.ListPodResourcesResponse:
         self.lists += 1
+        await self._check_answers(context)
         pods = sorted({*self.devices, *self.claimed})
         return podresources_pb2.ListPodResourcesResponse(
             pod_resources=[
@@ -114,9 +115,14 @@ class FakeKubelet:
         )
 
     async def _allocatable(
-        self, _request: Any, _context: Any
+        self, _request: Any, context: Any
     ) -> podresources_pb2.AllocatableResourcesResponse:
+        await self._check_answers(context)
         return podresources_pb2.AllocatableResourcesResponse(devices=_devices(self.offered))
+
+    async def _check_answers(self, context: Any) -> None:
+        if not self.answers:
+            await context.abort(grpc.StatusCode.UNAVAILABLE, "it is stopping")
 
     def _container(self, namespace: str, name: str) -> podresources_pb2.ContainerResources:
         cdi_devices = [
