@@ -8,9 +8,11 @@ driver's device has a name, whose UUID is in a ResourceSlice.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
+from typing import TypeVar
 
 import grpc
 import grpc.aio
+from google.protobuf.message import Message
 
 from kubeshare.api.types.constants import (
     FILLER_PREFIX,
@@ -34,6 +36,9 @@ _OPTIONS = (
     ("grpc.default_authority", "localhost"),
     ("grpc.max_receive_message_length", 64 * 2**20),
 )
+
+
+Answer = TypeVar("Answer", bound=Message)
 
 
 class PodResourcesError(Exception):
@@ -85,31 +90,29 @@ async def gpus_of_others(socket: Path, uuid_of: Callable[[DraDevice], str]) -> s
 
 
 async def _offered_gpus(socket: Path) -> set[str]:
-    async with grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
-        get = channel.unary_unary(
-            _ALLOCATABLE,
-            request_serializer=messages.AllocatableResourcesRequest.SerializeToString,
-            response_deserializer=messages.AllocatableResourcesResponse.FromString,
-        )
-        try:
-            answer = await get(messages.AllocatableResourcesRequest(), timeout=_TIMEOUT_SECONDS)
-        except grpc.RpcError as error:
-            raise _no_answer(socket, error) from error
+    request = messages.AllocatableResourcesRequest()
+    answer = await _ask(socket, _ALLOCATABLE, request, messages.AllocatableResourcesResponse)
     return set(_uuids(answer.devices))
 
 
 async def _list_pods(socket: Path) -> list[messages.PodResources]:
+    request = messages.ListPodResourcesRequest()
+    answer = await _ask(socket, _LIST, request, messages.ListPodResourcesResponse)
+    return list(answer.pod_resources)
+
+
+async def _ask(socket: Path, method: str, request: Message, answer: type[Answer]) -> Answer:
     async with grpc.aio.insecure_channel(f"unix:{socket}", options=_OPTIONS) as channel:
-        list_pods = channel.unary_unary(
-            _LIST,
-            request_serializer=messages.ListPodResourcesRequest.SerializeToString,
-            response_deserializer=messages.ListPodResourcesResponse.FromString,
+        call = channel.unary_unary(
+            method,
+            request_serializer=type(request).SerializeToString,
+            response_deserializer=answer.FromString,
         )
         try:
-            answer = await list_pods(messages.ListPodResourcesRequest(), timeout=_TIMEOUT_SECONDS)
+            answered: Answer = await call(request, timeout=_TIMEOUT_SECONDS)
         except grpc.RpcError as error:
             raise _no_answer(socket, error) from error
-    return list(answer.pod_resources)
+    return answered
 
 
 def _plugged(pod: messages.PodResources) -> list[str]:
