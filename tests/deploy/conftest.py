@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from deploy.pod_namespace import DEVICES, SCHEDULER, Namespace
 from kubeshare.install import manifests
 from kubeshare.lab.control_plane.api_server import ApiServer, wait_until
 from kubeshare.lab.errors import LabError
@@ -141,3 +142,16 @@ def vgpu(cluster: ApiServer) -> Iterator[str]:
     cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(manifest))
     yield name
     cluster.kubectl("delete", "vgpu", name)
+
+
+@pytest.fixture
+def space(cluster: ApiServer) -> Iterator[Namespace]:
+    """A namespace in which our programs may do everything, so that policies alone refuse."""
+    name = f"test-{uuid4().hex[:8]}"
+    cluster.kubectl("create", "namespace", name)
+    users = [f"--user={DEVICES}", f"--user={SCHEDULER}"]
+    cluster.kubectl(
+        "create", "rolebinding", "all", "--clusterrole=cluster-admin", *users, "-n", name
+    )
+    yield Namespace(cluster, name)
+    cluster.kubectl("delete", "pods", "--all", "-n", name, "--grace-period=0", "--force")

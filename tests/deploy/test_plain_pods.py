@@ -1,94 +1,27 @@
 """Pods that ask for a share get gate and resource; what is wrong with them is said by name."""
 
 import json
-from collections.abc import Iterator
-from typing import Any
-from uuid import uuid4
 
 import pytest
 import yaml
 
+from deploy.pod_namespace import (
+    DEVICES,
+    PUBLISHED,
+    SCHEDULER,
+    SHARE,
+    Namespace,
+    cores,
+    gates,
+    limited,
+    sharing,
+)
 from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD, VGPU_RESOURCE
 from kubeshare.dialects.containers import IMPLICIT_VGPU_RESOURCE
 from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.apiserver
-
-DEVICES = "system:serviceaccount:kubeshare-system:kubeshare-device-manager"
-SCHEDULER = "system:serviceaccount:kubeshare-system:kubeshare-scheduler"
-SHARE = {"kubeshare.nthu/request": "0.3", "kubeshare.nthu/memory": "4Gi"}
-PUBLISHED = {"kubeshare/gpu_request": "0.3", "kubeshare/gpu_limit": "1", "kubeshare/gpu_mem": "1Gi"}
-
-Raw = dict[str, Any]
-
-
-class Namespace:
-    """A namespace of a test, and pods that are made in it."""
-
-    def __init__(self, cluster: ApiServer, name: str) -> None:
-        self._cluster = cluster
-        self.name = name
-
-    def create(
-        self,
-        annotations: dict[str, str] | None = None,
-        labels: dict[str, str] | None = None,
-        *,
-        by: str = "",
-        **spec: Any,
-    ) -> Raw:
-        """Make a pod; what is refused raises LabError."""
-        metadata = {"generateName": "p-", "annotations": annotations or {}, "labels": labels or {}}
-        body = {"containers": [{"name": "main", "image": "x"}], **spec}
-        manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
-        arguments = ["create", "-n", self.name, "-f", "-", "-o", "json"]
-        made: Raw = json.loads(
-            self._cluster.kubectl(
-                *arguments, *([f"--as={by}"] if by else []), stdin=yaml.safe_dump(manifest)
-            )
-        )
-        return made
-
-    def patch(self, pod: Raw, *operations: Raw, by: str = "") -> Raw:
-        """Change a pod as somebody."""
-        name = pod["metadata"]["name"]
-        arguments = ["patch", "pod", name, "-n", self.name, "--type=json", "-o", "json", "-p"]
-        answer: Raw = json.loads(
-            self._cluster.kubectl(
-                *arguments, json.dumps(operations), *([f"--as={by}"] if by else [])
-            )
-        )
-        return answer
-
-
-@pytest.fixture
-def space(cluster: ApiServer) -> Iterator[Namespace]:
-    """A namespace in which our programs may do everything, so that policies alone refuse."""
-    name = f"test-{uuid4().hex[:8]}"
-    cluster.kubectl("create", "namespace", name)
-    users = [f"--user={DEVICES}", f"--user={SCHEDULER}"]
-    cluster.kubectl(
-        "create", "rolebinding", "all", "--clusterrole=cluster-admin", *users, "-n", name
-    )
-    yield Namespace(cluster, name)
-    cluster.kubectl("delete", "pods", "--all", "-n", name, "--grace-period=0", "--force")
-
-
-def gates(pod: Raw) -> list[str]:
-    return [gate["name"] for gate in pod["spec"].get("schedulingGates", [])]
-
-
-def sharing(pod: Raw, which: str = "containers") -> list[str]:
-    """The containers that ask for the resource, in limits and requests."""
-    found = []
-    for container in pod["spec"].get(which, []):
-        resources = container.get("resources", {})
-        limit = resources.get("limits", {}).get(VGPU_RESOURCE)
-        assert limit == resources.get("requests", {}).get(VGPU_RESOURCE)
-        if limit == "1":
-            found.append(container["name"])
-    return found
 
 
 @pytest.mark.parametrize(
@@ -382,165 +315,6 @@ def test_a_resource_quota_takes_parts_of_gpus_and_stops_no_pod_itself(
         *("-p", status),
     )
     assert gates(space.create(SHARE)) == [GATE]
-
-
-# gpushare
-
-GPU_MEM = "aliyun.com/gpu-mem"
-
-
-def limited(name: str, **limits: str) -> Raw:
-    """A container with limits of ``aliyun.com/gpu-…``."""
-    named = {f"aliyun.com/gpu-{key}": value for key, value in limits.items()}
-    return {"name": name, "image": "x", "resources": {"limits": named}}
-
-
-def test_the_containers_of_a_gpushare_pod_that_ask_for_memory_share(space: Namespace) -> None:
-    containers = [limited("a", mem="2"), {"name": "b", "image": "x"}, limited("c", mem="0")]
-    pod = space.create(containers=containers, initContainers=[limited("first", mem="1")])
-    assert gates(pod) == [GATE]
-    assert pod["metadata"]["labels"][LABEL_ROLE] == ROLE_POD
-    assert (sharing(pod), sharing(pod, "initContainers")) == (["a"], ["first"])
-    assert pod["spec"]["containers"][0]["resources"]["limits"][GPU_MEM] == "2"
-
-
-def test_a_gpushare_pod_may_have_constraints_and_compute(space: Namespace) -> None:
-    annotations = {"kubeshare.nthu/request": ".2", "kubeshare.nthu/affinity": "red"}
-    labels = {"aliyun.com/gpu-count": "2"}
-    pod = space.create(annotations, labels, containers=[limited("a", mem="2")])
-    assert (gates(pod), sharing(pod)) == ([GATE], ["a"])
-
-
-@pytest.mark.parametrize(
-    ("limits", "annotations", "labels", "words"),
-    [
-        ({"mem": "0"}, {}, {}, "aliyun.com/gpu-mem asks for no GPU memory"),
-        ({"mem": "-1"}, {}, {}, "must be greater than or equal to 0"),
-        ({"mem": "500m"}, {}, {}, "must be an integer"),
-        (
-            {"mem": "2"},
-            {"kubeshare.nthu/memory": "1Gi"},
-            {},
-            "kubeshare.nthu/memory: is given besi",
-        ),
-        ({"mem": "2"}, {"kubeshare.nthu/share.a": "request=.5"}, {}, "share.a: is given beside"),
-        ({"mem": "2"}, PUBLISHED, {}, "kubeshare/gpu_request: is given beside aliyun.com/gpu-mem"),
-        ({"mem": "2"}, {}, {"sharedgpu/gpu_limit": "0.5"}, "sharedgpu/gpu_limit: is given beside"),
-        ({"mem": "2"}, {}, {"aliyun.com/gpu-count": "none"}, "must be a number of GPUs, not none"),
-    ],
-)
-def test_a_bad_gpushare_pod_is_refused_by_name(
-    space: Namespace,
-    limits: dict[str, str],
-    annotations: dict[str, str],
-    labels: dict[str, str],
-    words: str,
-) -> None:
-    with pytest.raises(LabError) as refused:
-        space.create(annotations, labels, containers=[limited("a", **limits)])
-    assert words in str(refused.value)
-
-
-def test_a_gpushare_pod_that_was_there_before_can_be_written_to(space: Namespace) -> None:
-    # The rules say nothing of pods that the device manager makes.
-    pod = space.create(by=DEVICES, containers=[limited("a", mem="2")])
-    assigned = {"ALIYUN_COM_GPU_MEM_ASSIGNED": "true"}
-    written = {"op": "add", "path": "/metadata/annotations", "value": assigned}
-    assert space.patch(pod, written)["metadata"]["annotations"] == assigned
-
-
-def test_a_waiting_gpushare_pod_keeps_its_gate(space: Namespace) -> None:
-    pod = space.create(containers=[limited("a", mem="2")])
-    with pytest.raises(LabError, match="only KubeShare's scheduler removes"):
-        space.patch(pod, {"op": "remove", "path": "/spec/schedulingGates/0"})
-
-
-def test_a_gpushare_pod_that_names_a_node_is_refused(space: Namespace) -> None:
-    with pytest.raises(LabError, match=r"spec\.nodeName"):
-        space.create(containers=[limited("a", mem="2")], nodeName="n1")
-
-
-def test_a_pod_that_asks_for_a_number_of_gpus_alone_gets_none(space: Namespace) -> None:
-    pod = space.create(containers=[limited("a", count="2")])
-    assert (gates(pod), sharing(pod)) == ([], [])
-
-
-# vcuda
-
-
-def cores(name: str, core: str = "", memory: str = "") -> Raw:
-    """A container with limits of ``tencent.com/vcuda-…``."""
-    amounts = {"tencent.com/vcuda-core": core, "tencent.com/vcuda-memory": memory}
-    limits = {key: value for key, value in amounts.items() if value}
-    return {"name": name, "image": "x", "resources": {"limits": limits}}
-
-
-CORE_LIMIT = {"tencent.com/vcuda-core-limit": "80"}
-
-
-def test_the_containers_of_a_vcuda_pod_that_ask_for_cores_share(space: Namespace) -> None:
-    containers = [cores("a", "50", "4"), {"name": "b", "image": "x"}, cores("c", "200")]
-    first = [cores("first", "10", "1")]
-    forged = {"tencent.com/predicate-gpu-idx-0": "7"}
-    pod = space.create(CORE_LIMIT | forged, containers=containers, initContainers=first)
-    assert gates(pod) == [GATE]
-    assert pod["metadata"]["labels"][LABEL_ROLE] == ROLE_POD
-    assert (sharing(pod), sharing(pod, "initContainers")) == (["a", "c"], [])
-    assert pod["spec"]["containers"][0]["resources"]["limits"]["tencent.com/vcuda-core"] == "50"
-
-
-@pytest.mark.parametrize("amount", ["100", "1000", "1600"])
-def test_whole_gpus_of_a_vcuda_pod_need_no_memory(space: Namespace, amount: str) -> None:
-    assert sharing(space.create(CORE_LIMIT, containers=[cores("a", amount)])) == ["a"]
-
-
-@pytest.mark.parametrize(
-    ("container", "annotations", "words"),
-    [
-        (cores("a", "150", "4"), {}, "must be from 1 to 99, a share of a GPU, or a multiple of"),
-        (cores("a", "1050", "4"), {}, "must be from 1 to 99, a share of a GPU, or a multiple of"),
-        (cores("a", "0", "4"), {}, "vcuda-core asks for no share of a GPU in any container"),
-        (cores("a", "", "4"), {}, "vcuda-core asks for no share of a GPU in any container"),
-        (cores("a", "50"), {}, "needs tencent.com/vcuda-memory"),
-        (cores("a", "50", "0"), {}, "needs tencent.com/vcuda-memory"),
-        (cores("a", "-1", "4"), {}, "must be greater than or equal to 0"),
-        (cores("a", "500m", "4"), {}, "must be an integer"),
-        (
-            cores("a", "50", "4"),
-            {"tencent.com/vcuda-core-limit": "40"},
-            "vcuda-core-limit]: 40 is less than the cores of a container",
-        ),
-        (
-            cores("a", "50", "4"),
-            {"tencent.com/vcuda-core-limit": "101"},
-            "must be a number of cores from 1 to 100, not 101",
-        ),
-        (
-            cores("a", "50", "4"),
-            {"kubeshare.nthu/request": "0.5"},
-            "kubeshare.nthu/request: is given beside tencent.com/vcuda-core",
-        ),
-        (
-            cores("a", "50", "4"),
-            {"kubeshare.nthu/memory": "1Gi"},
-            "kubeshare.nthu/memory: is given beside tencent.com/vcuda-core",
-        ),
-    ],
-)
-def test_a_bad_vcuda_pod_is_refused_by_name(
-    space: Namespace, container: Raw, annotations: dict[str, str], words: str
-) -> None:
-    with pytest.raises(LabError) as refused:
-        space.create(annotations, containers=[container])
-    assert words in str(refused.value)
-
-
-def test_a_vcuda_pod_that_was_there_before_can_be_written_to(space: Namespace) -> None:
-    # The rules say nothing of pods that the device manager makes.
-    pod = space.create(by=DEVICES, containers=[cores("a", "150")])
-    assigned = {"tencent.com/gpu-assigned": "true"}
-    written = {"op": "add", "path": "/metadata/annotations", "value": assigned}
-    assert space.patch(pod, written)["metadata"]["annotations"] == assigned
 
 
 def test_a_pod_asks_for_the_resource_of_one_family(space: Namespace) -> None:
