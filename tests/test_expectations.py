@@ -4,15 +4,14 @@ import asyncio
 
 import pytest
 
-from expectations import (
+from expectations.pods import expect_running
+from expectations.scheduling import (
     assert_pending,
     assert_scheduled,
-    expect_holders,
     expect_pending,
-    expect_released,
-    expect_running,
     expect_scheduled,
 )
+from expectations.vgpus import expect_holders, expect_released
 from fakes.cluster import FakeCluster, scenario
 
 

@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 import yaml
 
-from expectations import expect_event
+from expectations.pods import expect_event
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.configuration import (
     Configuration,

@@ -4,14 +4,8 @@ import json
 
 import pytest
 
-from expectations import (
-    assert_scheduled,
-    expect_condition,
-    expect_decided,
-    expect_event,
-    expect_pending,
-    expect_running,
-)
+from expectations.pods import expect_condition, expect_event, expect_running
+from expectations.scheduling import assert_scheduled, expect_decided, expect_pending
 from fakes.cluster import FakeCluster, run_scenario
 from fakes.cluster.gpushare import dedicate, gated_pod
 from kubeshare.cli.explain import command

@@ -13,7 +13,7 @@ from functools import partial
 import pytest
 import yaml
 
-from expectations import expect_event, expect_running
+from expectations.pods import expect_event, expect_running
 from fakes.cluster import FakeCluster
 from kubeshare.api.types.constants import LABEL_POOL, NAMESPACE
 from kubeshare.device_manager.sharepod.pods import manifest

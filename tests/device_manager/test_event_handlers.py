@@ -2,7 +2,9 @@
 
 import pytest
 
-from expectations import expect_on_node, expect_pod, expect_ready, expect_released
+from expectations.pods import expect_pod, expect_ready
+from expectations.scheduling import expect_on_node
+from expectations.vgpus import expect_released
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.core_v1 import Pod, PodStatus
 from kubeshare.api.types.reasons import Reason

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from expectations import expect_holders, expect_running
+from expectations.pods import expect_running
+from expectations.vgpus import expect_holders
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.disruptions import label_node
 from fakes.cluster.extender import bind, call, fit, placed, pod, schedule, start, vgpus

@@ -2,7 +2,8 @@
 
 import pytest
 
-from expectations import expect_holders, expect_running
+from expectations.pods import expect_running
+from expectations.vgpus import expect_holders
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.actors import BY_EXTENDER

@@ -5,7 +5,7 @@ from collections.abc import Callable
 
 import pytest
 
-from expectations import expect_holders
+from expectations.vgpus import expect_holders
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.extender import placed, pod, schedule, start
 from fakes.cluster.state import gates, the_pod

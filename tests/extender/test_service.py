@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from expectations import expect_holders
+from expectations.vgpus import expect_holders
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.disruptions import label_node

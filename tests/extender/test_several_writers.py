@@ -5,7 +5,7 @@ import random
 
 import pytest
 
-from expectations import expect_holders
+from expectations.vgpus import expect_holders
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.extender import bind, placed, pod, schedule, start
 from fakes.cluster.pods import bound

@@ -2,13 +2,9 @@
 
 import pytest
 
-from expectations import (
-    expect_decided,
-    expect_pending,
-    expect_released,
-    expect_running,
-    expect_vgpus,
-)
+from expectations.pods import expect_running
+from expectations.scheduling import expect_decided, expect_pending
+from expectations.vgpus import expect_released, expect_vgpus
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.disruptions import label_node, own
 from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE, PLACEHOLDER_GUARD

@@ -1,6 +1,8 @@
 """A decision that cannot be written, or is no longer right, leaves no holder behind."""
 
-from expectations import expect_condition, expect_holders, expect_pending, expect_scheduled
+from expectations.pods import expect_condition
+from expectations.scheduling import expect_pending, expect_scheduled
+from expectations.vgpus import expect_holders
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.constants import CONDITION_SCHEDULED
 from kubeshare.api.types.v1 import SHAREPODS

@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from expectations import expect_running
+from expectations.pods import expect_running
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.gpushare import dedicate, gated_pod, offer, published
 from kubeshare.api.types.v1 import VGPUS

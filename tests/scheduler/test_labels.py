@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from expectations import expect_decided, expect_pending
+from expectations.scheduling import expect_decided, expect_pending
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.v1 import SHAREPODS

@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from expectations import expect_decided, expect_running
+from expectations.pods import expect_running
+from expectations.scheduling import expect_decided
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api import sharepods

@@ -1,6 +1,11 @@
 """Demands of higher priority are scheduled first."""
 
-from expectations import assert_pending, assert_scheduled, expect_decided, expect_scheduled
+from expectations.scheduling import (
+    assert_pending,
+    assert_scheduled,
+    expect_decided,
+    expect_scheduled,
+)
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.v1 import VGPUS
 

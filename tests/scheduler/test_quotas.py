@@ -2,7 +2,8 @@
 
 from typing import Any
 
-from expectations import expect_condition, expect_decided, expect_pending, expect_running
+from expectations.pods import expect_condition, expect_running
+from expectations.scheduling import expect_decided, expect_pending
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.kube.resources import RESOURCE_QUOTAS
 

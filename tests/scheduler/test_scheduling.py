@@ -4,18 +4,15 @@ from typing import Any
 
 import pytest
 
-from expectations import (
+from expectations.pods import expect_event, expect_running
+from expectations.scheduling import (
     assert_pending,
     assert_scheduled,
     expect_decided,
-    expect_event,
-    expect_holders,
     expect_pending,
-    expect_running,
     expect_scheduled,
-    expect_shared_gpu,
-    expect_vgpus,
 )
+from expectations.vgpus import expect_holders, expect_shared_gpu, expect_vgpus
 from fakes import manifests
 from fakes.cluster import GIB, FakeCluster, run_scenario, scenario
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS

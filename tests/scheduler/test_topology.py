@@ -1,6 +1,8 @@
 """SharePods placed by the links between GPUs that node agents report."""
 
-from expectations import expect_decided, expect_pending, expect_running, expect_shared_gpu
+from expectations.pods import expect_running
+from expectations.scheduling import expect_decided, expect_pending
+from expectations.vgpus import expect_shared_gpu
 from fakes.cluster import FakeCluster, gpu_uuid, scenario
 
 PAIRED = {"gpu_0_2": "NV2", "gpu_1_3": "NV2", "gpu_0_1": "PHB", "gpu_2_3": "PHB"}

@@ -4,13 +4,9 @@ from typing import Any
 
 import pytest
 
-from expectations import (
-    expect_condition,
-    expect_holders,
-    expect_pending,
-    expect_running,
-    expect_scheduled,
-)
+from expectations.pods import expect_condition, expect_running
+from expectations.scheduling import expect_pending, expect_scheduled
+from expectations.vgpus import expect_holders
 from fakes.cluster import FakeCluster, run_scenario, scenario
 from kubeshare.api.types.constants import DEVICE_MANAGER, NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES, VGPUS

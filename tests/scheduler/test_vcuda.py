@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from expectations import expect_running
+from expectations.pods import expect_running
 from fakes.cluster import FakeCluster, run_scenario, scenario
 from fakes.cluster.vcuda import asking, dedicate, gated_pod, published
 from kubeshare.api.types.v1 import VGPUS

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from expectations import expect_running
+from expectations.pods import expect_running
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.gpushare import dedicate, gated_pod

@@ -2,7 +2,8 @@
 
 import pytest
 
-from expectations import expect_any_running, expect_decided, expect_event, expect_running
+from expectations.pods import expect_any_running, expect_event, expect_running
+from expectations.scheduling import expect_decided
 from fakes.cluster import FakeCluster, run_scenario, scenario
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.device_manager.autoscaling.placeholder_pods import PENDING_SECONDS

@@ -2,15 +2,9 @@
 
 import pytest
 
-from expectations import (
-    expect_cleaned_up,
-    expect_event,
-    expect_no_pod,
-    expect_no_vgpus,
-    expect_pending,
-    expect_running,
-    expect_scheduled,
-)
+from expectations.pods import expect_event, expect_no_pod, expect_running
+from expectations.scheduling import expect_pending, expect_scheduled
+from expectations.vgpus import expect_cleaned_up, expect_no_vgpus
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.simulator.control import Fault

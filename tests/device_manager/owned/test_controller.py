@@ -2,16 +2,13 @@
 
 import pytest
 
-from expectations import (
-    expect_condition,
-    expect_event,
+from expectations.pods import expect_condition, expect_event, expect_running
+from expectations.scheduling import expect_pending, expect_scheduled
+from expectations.vgpus import (
     expect_holders,
     expect_no_vgpus,
     expect_owned,
-    expect_pending,
     expect_phases,
-    expect_running,
-    expect_scheduled,
     expect_vgpus,
 )
 from fakes import manifests

@@ -2,7 +2,8 @@
 
 import pytest
 
-from expectations import expect_no_vgpus, expect_owned, expect_phases, expect_running
+from expectations.pods import expect_running
+from expectations.vgpus import expect_no_vgpus, expect_owned, expect_phases
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.cluster import gpu_uuid

@@ -1,6 +1,7 @@
 """A placeholder for a selected GPU has a claim that only this GPU satisfies."""
 
-from expectations import expect_condition, expect_running, expect_vgpus
+from expectations.pods import expect_condition, expect_running
+from expectations.vgpus import expect_vgpus
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.disruptions import fail_gpu, serve_by_claims
 from fakes.cluster.state import degraded, held_gpus

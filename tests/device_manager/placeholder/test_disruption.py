@@ -1,6 +1,7 @@
 """A placeholder must not be evicted while pods share its GPU."""
 
-from expectations import expect_activated, expect_phases, expect_placeholders, expect_running
+from expectations.pods import expect_running
+from expectations.vgpus import expect_activated, expect_phases, expect_placeholders
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.constants import ANNOTATION_SAFE_TO_EVICT, LABEL_IN_USE, NAMESPACE

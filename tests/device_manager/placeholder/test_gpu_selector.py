@@ -2,7 +2,7 @@
 
 import pytest
 
-from expectations import expect_condition, expect_running
+from expectations.pods import expect_condition, expect_running
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.cluster import gpu_uuid
 from kubeshare.api.types.constants import NAMESPACE

@@ -2,17 +2,9 @@
 
 import asyncio
 
-from expectations import (
-    assert_scheduled,
-    expect_condition,
-    expect_decided,
-    expect_no_pod,
-    expect_no_vgpus,
-    expect_placeholders,
-    expect_ready,
-    expect_running,
-    expect_vgpus,
-)
+from expectations.pods import expect_condition, expect_no_pod, expect_ready, expect_running
+from expectations.scheduling import assert_scheduled, expect_decided
+from expectations.vgpus import expect_no_vgpus, expect_placeholders, expect_vgpus
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.types.constants import NAMESPACE

@@ -2,19 +2,16 @@
 
 from typing import Any
 
-from expectations import (
+from expectations.pods import (
     expect_bound,
-    expect_cleaned_up,
     expect_condition,
     expect_event,
-    expect_holders,
-    expect_no_vgpus,
     expect_plain_pods,
     expect_replicas,
     expect_running,
     expect_ungated,
-    expect_vgpus,
 )
+from expectations.vgpus import expect_cleaned_up, expect_holders, expect_no_vgpus, expect_vgpus
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import the_pod

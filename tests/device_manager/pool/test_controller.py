@@ -1,8 +1,8 @@
 """Pool policies keep, warm up and delete idle vGPUs."""
 
-from expectations import (
+from expectations.pods import expect_event
+from expectations.vgpus import (
     expect_cleaned_up,
-    expect_event,
     expect_holders,
     expect_no_vgpus,
     expect_phase,

@@ -1,6 +1,7 @@
 """Idle vGPUs are reclaimed for pending pods that request whole GPUs only."""
 
-from expectations import expect_any_running, expect_idle_vgpus, expect_no_vgpus, expect_running
+from expectations.pods import expect_any_running, expect_running
+from expectations.vgpus import expect_idle_vgpus, expect_no_vgpus
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.disruptions import serve_by_claims

@@ -2,17 +2,17 @@
 
 import pytest
 
-from expectations import (
+from expectations.pods import (
     expect_condition,
-    expect_decided,
     expect_deleted,
     expect_event,
     expect_no_pod,
-    expect_no_vgpus,
     expect_pod,
     expect_ready,
     expect_running,
 )
+from expectations.scheduling import expect_decided
+from expectations.vgpus import expect_no_vgpus
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import is_same_pod, the_pod
 from kubeshare.api.finalizer import FINALIZER

@@ -1,6 +1,7 @@
 """A vGPU is identified by its node and its GPUID, which may be any printable text."""
 
-from expectations import expect_condition, expect_running, expect_vgpu_deleted
+from expectations.pods import expect_condition, expect_running
+from expectations.vgpus import expect_vgpu_deleted
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.disruptions import cordon

@@ -1,17 +1,15 @@
 """The lifecycle of SharePods without faults."""
 
-from expectations import (
-    assert_scheduled,
+from expectations.pods import (
     expect_any_running,
-    expect_cleaned_up,
     expect_condition,
-    expect_no_vgpus,
     expect_ready,
     expect_replaced,
     expect_running,
-    expect_shared_gpu,
     expect_sharepod_phase,
 )
+from expectations.scheduling import assert_scheduled
+from expectations.vgpus import expect_cleaned_up, expect_no_vgpus, expect_shared_gpu
 from fakes.cluster import FakeCluster, gpu_uuid, scenario
 from fakes.cluster.pods import POD_IP, STARTED
 from fakes.cluster.state import the_pod

@@ -4,16 +4,15 @@ from typing import Any
 
 import pytest
 
-from expectations import (
+from expectations.pods import (
     expect_bound,
     expect_condition,
-    expect_decided,
-    expect_no_vgpus,
-    expect_phase,
     expect_pod,
     expect_ready,
     expect_running,
 )
+from expectations.scheduling import expect_decided
+from expectations.vgpus import expect_no_vgpus, expect_phase
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import the_pod
 from kubeshare.api.types.constants import LABEL_VGPU, VGPU_RESOURCE

@@ -1,14 +1,14 @@
 """A pod is bound while its vGPU is being activated; it never runs without a GPU."""
 
-from expectations import (
-    assert_scheduled,
+from expectations.pods import (
     expect_condition,
     expect_no_pod,
     expect_pod,
     expect_ready,
     expect_running,
-    expect_vgpus,
 )
+from expectations.scheduling import assert_scheduled
+from expectations.vgpus import expect_vgpus
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import VGPUS

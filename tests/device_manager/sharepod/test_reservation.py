@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from expectations import (
+from expectations.pods import (
     expect_any_running,
     expect_condition,
     expect_event,

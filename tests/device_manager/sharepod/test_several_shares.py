@@ -4,18 +4,15 @@ from typing import Any
 
 import pytest
 
-from expectations import (
+from expectations.pods import (
     expect_bound,
-    expect_cleaned_up,
     expect_condition,
     expect_evictions,
-    expect_holding,
-    expect_no_vgpus,
-    expect_pending,
     expect_ready,
-    expect_released,
     expect_running,
 )
+from expectations.scheduling import expect_pending
+from expectations.vgpus import expect_cleaned_up, expect_holding, expect_no_vgpus, expect_released
 from fakes.cluster import FakeCluster, run_scenario, scenario
 from fakes.cluster.pods import holders
 from fakes.cluster.state import holding, the_pod

@@ -1,6 +1,6 @@
 """Retries the start of pods that their node has refused."""
 
-from expectations import expect_pod
+from expectations.pods import expect_pod
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import the_pod
 from kubeshare.device_manager.sharepod.start_retry import MAX_RETRIES

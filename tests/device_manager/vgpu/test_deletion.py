@@ -1,6 +1,6 @@
 """A vGPU is deleted only as it was seen: idle, and not replaced by another one of its name."""
 
-from expectations import expect_running
+from expectations.pods import expect_running
 from fakes.cluster import GIB, FakeCluster, scenario
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.simulator.control import Fault

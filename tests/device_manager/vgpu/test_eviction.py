@@ -4,14 +4,11 @@ from typing import Any
 
 import pytest
 
-from expectations import (
-    assert_scheduled,
+from expectations.pods import expect_bound, expect_running
+from expectations.scheduling import assert_scheduled, expect_on_node, expect_pending
+from expectations.vgpus import (
     expect_activated,
-    expect_bound,
     expect_cleaned_up,
-    expect_on_node,
-    expect_pending,
-    expect_running,
     expect_vgpu_deleted,
     expect_vgpus,
 )

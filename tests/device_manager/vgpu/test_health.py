@@ -7,18 +7,13 @@ from typing import Any, cast
 
 import pytest
 
-from expectations import (
-    assert_scheduled,
+from expectations.pods import expect_condition, expect_event, expect_ready, expect_running
+from expectations.scheduling import assert_scheduled, expect_on_node, expect_pending
+from expectations.vgpus import (
     expect_activated,
-    expect_condition,
     expect_degraded,
-    expect_event,
     expect_no_vgpus,
-    expect_on_node,
-    expect_pending,
     expect_placeholders,
-    expect_ready,
-    expect_running,
     expect_vgpu_deleted,
     expect_vgpus,
 )

@@ -1,16 +1,8 @@
 """Nodes that are deleted, or only not ready, with vGPUs on them."""
 
-from expectations import (
-    assert_pending,
-    assert_scheduled,
-    expect_activated,
-    expect_no_vgpus,
-    expect_on_node,
-    expect_pod,
-    expect_ready,
-    expect_running,
-    expect_vgpu_deleted,
-)
+from expectations.pods import expect_pod, expect_ready, expect_running
+from expectations.scheduling import assert_pending, assert_scheduled, expect_on_node
+from expectations.vgpus import expect_activated, expect_no_vgpus, expect_vgpu_deleted
 from fakes.cluster import FakeCluster, scenario, seed_held
 from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS

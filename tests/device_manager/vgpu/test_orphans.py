@@ -1,18 +1,15 @@
 """Garbage-collects holders whose SharePod or pod no longer wants them."""
 
-from expectations import (
-    assert_pending,
+from expectations.pods import (
     expect_any_running,
-    expect_cleaned_up,
     expect_condition,
     expect_no_pod,
-    expect_no_vgpus,
-    expect_pending,
     expect_pod,
     expect_ready,
     expect_running,
-    expect_shared_gpu,
 )
+from expectations.scheduling import assert_pending, expect_pending
+from expectations.vgpus import expect_cleaned_up, expect_no_vgpus, expect_shared_gpu
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario, seed_held
 from fakes.cluster.state import the_pod

@@ -4,7 +4,7 @@
 kube-scheduler that binds pods where they fit, kubelets that run them, node agents
 that report GPUs and release holders, and the garbage collector. The programs under
 test are the real ones, in virtual time. ``scenario`` turns a coroutine that takes a
-``FakeCluster`` into a test; ``tests/expectations.py`` has the expectations of such tests.
+``FakeCluster`` into a test; ``tests/expectations`` has the expectations of such tests.
 """
 
 from fakes.cluster.cluster import GIB, RESTART, FakeCluster, gpu_uuid

@@ -4,7 +4,7 @@ import itertools
 import json
 from typing import Any
 
-from expectations import expect_owned
+from expectations.vgpus import expect_owned
 from fakes import manifests
 from fakes.cluster.actors import BY_EXTENDER
 from fakes.cluster.cluster import FakeCluster

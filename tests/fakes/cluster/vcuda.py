@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from expectations import expect_owned
+from expectations.vgpus import expect_owned
 from fakes import manifests
 from fakes.cluster.cluster import FakeCluster
 from fakes.cluster.disruptions import label_node, own

@@ -6,24 +6,21 @@ A life may leave objects behind; its caller deletes them and checks for leaks.
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from expectations import (
+from expectations.pods import (
     expect_condition,
-    expect_decided,
     expect_deleted,
-    expect_holders,
-    expect_no_vgpus,
     expect_owner,
-    expect_phases,
     expect_plain_pods,
     expect_pod,
     expect_ready,
     expect_replaced,
     expect_replicas,
     expect_running,
-    expect_shared_gpu,
     expect_sharepod_phase,
     expect_terminating,
 )
+from expectations.scheduling import expect_decided
+from expectations.vgpus import expect_holders, expect_no_vgpus, expect_phases, expect_shared_gpu
 from fakes.cluster import FakeCluster
 from fakes.cluster.disruptions import (
     delete_namespace,

@@ -1,11 +1,10 @@
 """The lives in which nodes, or who owns their GPUs, change."""
 
-from expectations import (
-    expect_bound,
+from expectations.pods import expect_bound, expect_running
+from expectations.vgpus import (
     expect_holders,
     expect_no_vgpus,
     expect_phases,
-    expect_running,
     expect_shared_gpu,
     expect_vgpus,
 )

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from expectations import expect_holding, expect_no_vgpus, expect_running, expect_vgpus
+from expectations.pods import expect_running
+from expectations.vgpus import expect_holding, expect_no_vgpus, expect_vgpus
 from fakes.cluster import FakeCluster, run_scenario
 from kubeshare.api.demands import Demands
 from kubeshare.kube.controller.events import EventRecorder

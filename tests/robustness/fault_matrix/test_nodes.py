@@ -2,7 +2,8 @@
 
 import pytest
 
-from expectations import expect_no_vgpus, expect_running
+from expectations.pods import expect_running
+from expectations.vgpus import expect_no_vgpus
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import SHAREPODS

@@ -4,7 +4,8 @@ import asyncio
 
 import pytest
 
-from expectations import expect_cleaned_up, expect_running, expect_vgpus
+from expectations.pods import expect_running
+from expectations.vgpus import expect_cleaned_up, expect_vgpus
 from fakes.cluster import FakeCluster, run_scenario, scenario
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.kube.resources import LEASES

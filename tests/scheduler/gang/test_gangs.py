@@ -4,21 +4,16 @@ import asyncio
 
 import pytest
 
-from expectations import (
+from expectations.pods import expect_condition, expect_event, expect_running
+from expectations.scheduling import (
     assert_pending,
     assert_scheduled,
     expect_all_scheduled,
-    expect_condition,
     expect_decided,
-    expect_event,
-    expect_holder_count,
-    expect_holders,
-    expect_holding,
-    expect_no_vgpus,
     expect_pending,
-    expect_running,
     expect_scheduled,
 )
+from expectations.vgpus import expect_holder_count, expect_holders, expect_holding, expect_no_vgpus
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import gates, holding, is_scheduled
 from kubeshare.api.affinity_terms import require_node

@@ -3,7 +3,9 @@
 from functools import partial
 from typing import Any
 
-from expectations import expect_activated, expect_pending, expect_running
+from expectations.pods import expect_running
+from expectations.scheduling import expect_pending
+from expectations.vgpus import expect_activated
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import gates, holding
 from kubeshare.api.types.constants import VGPU_RESOURCE

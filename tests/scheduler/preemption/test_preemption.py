@@ -4,13 +4,12 @@ from typing import Any
 
 import pytest
 
-from expectations import (
+from expectations.pods import expect_evictions, expect_running
+from expectations.scheduling import (
     assert_pending,
     assert_scheduled,
     expect_decided,
-    expect_evictions,
     expect_pending,
-    expect_running,
     expect_scheduled,
 )
 from fakes.cluster import FakeCluster, scenario

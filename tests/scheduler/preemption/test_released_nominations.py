@@ -4,13 +4,8 @@ from typing import Any
 
 import pytest
 
-from expectations import (
-    expect_decided,
-    expect_deleted,
-    expect_evictions,
-    expect_pending,
-    expect_scheduled,
-)
+from expectations.pods import expect_deleted, expect_evictions
+from expectations.scheduling import expect_decided, expect_pending, expect_scheduled
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import evicted
 from kubeshare.api.types import core_v1, v1

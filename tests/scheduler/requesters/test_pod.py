@@ -2,16 +2,9 @@
 
 from typing import Any
 
-from expectations import (
-    expect_activated,
-    expect_decided,
-    expect_event,
-    expect_holders,
-    expect_holding,
-    expect_pending,
-    expect_running,
-    expect_vgpus,
-)
+from expectations.pods import expect_event, expect_running
+from expectations.scheduling import expect_decided, expect_pending
+from expectations.vgpus import expect_activated, expect_holders, expect_holding, expect_vgpus
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import gates, the_pod
 from kubeshare.api.affinity_terms import require_node

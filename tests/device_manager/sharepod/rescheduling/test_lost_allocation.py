@@ -2,16 +2,16 @@
 
 from itertools import count
 
-from expectations import (
+from expectations.pods import (
     expect_condition,
     expect_event,
-    expect_holder_count,
     expect_no_pod,
     expect_pod,
     expect_replaced,
     expect_running,
     expect_ungated,
 )
+from expectations.vgpus import expect_holder_count
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import is_same_pod, the_pod
 from kubeshare.api.types.v1 import VGPUS

@@ -6,20 +6,21 @@ from typing import Any
 
 import pytest
 
-from expectations import (
-    assert_scheduled,
-    expect_attempt,
+from expectations.pods import (
     expect_condition,
     expect_no_pod,
-    expect_no_vgpus,
-    expect_pending,
     expect_pod,
     expect_ready,
     expect_running,
-    expect_scheduled,
     expect_terminating,
-    expect_vgpus,
 )
+from expectations.scheduling import (
+    assert_scheduled,
+    expect_attempt,
+    expect_pending,
+    expect_scheduled,
+)
+from expectations.vgpus import expect_no_vgpus, expect_vgpus
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import the_pod
 from kubeshare.api.predicates.exclusions import MAX_RESCHEDULES
