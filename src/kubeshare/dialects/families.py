@@ -113,12 +113,13 @@ def family_of(spec: Mapping[str, Any]) -> Family | None:
     return found[0] if found else None
 
 
-def demand_of(pod: Mapping[str, Any], unit: int) -> Demand | None:
+def demand_of(pod: Mapping[str, Any], unit: int, only: Family | None = None) -> Demand | None:
     """The demand of a pod of a family; None if it is of none.
 
     Args:
         pod: the object from the API server.
         unit: the bytes of a unit of ``aliyun.com/gpu-mem``.
+        only: pods of other families than this one have no demand; None for any family.
 
     Raises:
         InvalidValueError: a value is not acceptable.
@@ -126,4 +127,4 @@ def demand_of(pod: Mapping[str, Any], unit: int) -> Demand | None:
     spec = mapping(pod.get("spec"), "spec")
     check_form(spec)
     family = family_of(spec)
-    return family.demand_of(pod, unit) if family is not None else None
+    return family.demand_of(pod, unit) if family is not None and only in (None, family) else None

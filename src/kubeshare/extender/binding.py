@@ -27,7 +27,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects import gpushare
 from kubeshare.dialects.write_back import PlacedGpu, gpushare_placement
-from kubeshare.extender.nodes import GpushareNodes
+from kubeshare.extender.nodes import FamilyNodes
 from kubeshare.extender.placement import (
     CHOSEN_BY_SCHEDULER,
     OF_NO_GPUSHARE,
@@ -70,7 +70,7 @@ class Binder:
         client: Client,
         cluster_state: ClusterState,
         placement: Placement,
-        nodes: GpushareNodes,
+        nodes: FamilyNodes,
         wall_clock: Callable[[], datetime],
     ) -> None:
         self._client = client

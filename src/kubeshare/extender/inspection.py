@@ -7,7 +7,7 @@ import msgspec
 from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types.v1 import GPUDevice
-from kubeshare.extender.nodes import GpushareNodes
+from kubeshare.extender.nodes import FamilyNodes
 
 
 class _Pod(msgspec.Struct, rename={"used": "usedGPU"}):
@@ -53,7 +53,7 @@ class Inspection:
     """
 
     def __init__(
-        self, pool: VGPUStore, nodes: GpushareNodes, configuration: DynamicConfiguration
+        self, pool: VGPUStore, nodes: FamilyNodes, configuration: DynamicConfiguration
     ) -> None:
         self._pool = pool
         self._nodes = nodes

@@ -1,7 +1,8 @@
 """Decides which nodes fit, and which GPU a pod gets.
 
-kube-scheduler chooses the node, the policy ``binpack`` the GPU of the node, as in gpushare. A share
-that the pod holds from an earlier bind counts as free: the next bind takes it back first.
+For gpushare, kube-scheduler chooses the node and the policy ``binpack`` the GPU of the node; for
+Gaia, the policy ``topology`` chooses both. A share that the pod holds from an earlier call counts
+as free: the next one takes it back first.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -21,17 +22,16 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
+from kubeshare.core.policies.by_family import FAMILY_POLICIES
 from kubeshare.core.policies.scoring import scorer
 from kubeshare.core.quota import namespace
 from kubeshare.core.quota.namespace import NamespaceQuota, within_quotas
 from kubeshare.core.units import Memory
-from kubeshare.dialects import gpushare
+from kubeshare.dialects import families
 from kubeshare.dialects.containers import VGPU_RESOURCE, asks_for_vgpu
-from kubeshare.extender.nodes import GpushareNodes
+from kubeshare.extender.nodes import FamilyNodes
 from kubeshare.extender.wire.arguments import Victims
 from kubeshare.kube.resources import Raw
-
-POLICY: Final = "binpack"
 
 NO_ROOM: Final = "Insufficient GPU Memory in one device"
 """Why a node of gpushare does not fit, in the words of gpushare."""
@@ -47,39 +47,43 @@ _LEAST: Final = Demand(uid="least", name="least", memory=Memory(bytes=1), propor
 
 
 class Placement:
-    """Answers questions about the cluster as it is now.
+    """Answers questions about the cluster as it is now, for pods of one manifest family.
 
     Args:
+        family: the family.
         cluster_state: the vGPUs.
-        nodes: which nodes share GPUs by gpushare.
+        nodes: which nodes are dedicated to it.
         configuration: the unit of memory, and how nodes are ranked.
         quotas: namespace → its quotas.
     """
 
     def __init__(
         self,
+        family: families.Family,
         cluster_state: ClusterState,
-        nodes: GpushareNodes,
+        nodes: FamilyNodes,
         configuration: DynamicConfiguration,
         quotas: Callable[[str], Sequence[NamespaceQuota]],
     ) -> None:
+        self._family = family
         self._cluster_state = cluster_state
         self._pool = cluster_state.pool
         self._nodes = nodes
         self._configuration = configuration
-        self._score = scorer(POLICY)
+        name = FAMILY_POLICIES[family.name]
+        self._score = scorer(name)
         self._quotas = quotas
-        self._decide = within_quotas(policy(POLICY), quotas)
+        self._decide = within_quotas(policy(name), quotas)
 
     def demand(self, pod: Raw) -> Demand | None:
-        """What a pod asks for; None if it asks for no GPU memory, or its SharePod has its share.
+        """What a pod asks for; None if it is of another family, or its SharePod has its share.
 
         Raises:
             InvalidValueError: a value is not acceptable.
         """
         if is_of_sharepod(pod):
             return None
-        demand = gpushare.demand_of(pod, self.unit_bytes)
+        demand = families.demand_of(pod, self.unit_bytes, self._family)
         if demand is not None and not asks_for_vgpu(pod["spec"]):
             raise InvalidValueError("spec.containers", NOT_ADMITTED)
         return demand

@@ -9,13 +9,14 @@ from typing import Final, NamedTuple
 
 from kubeshare.api.state.informers import start_cluster_informers
 from kubeshare.api.types.constants import MANAGER_EXTENDER
+from kubeshare.dialects.families import GPUSHARE
 from kubeshare.extender.binding import Binder
 from kubeshare.extender.http.access import TokenFile
 from kubeshare.extender.http.messages import Limits
 from kubeshare.extender.http.server import HttpServer
 from kubeshare.extender.inspection import Inspection
 from kubeshare.extender.metrics import Metrics
-from kubeshare.extender.nodes import GpushareNodes
+from kubeshare.extender.nodes import FamilyNodes
 from kubeshare.extender.placement import Placement
 from kubeshare.extender.service import ExtenderService
 from kubeshare.kube.client.client import Client
@@ -69,8 +70,8 @@ def extender_program(  # noqa: PLR0913 - its options
     program = Program(NAME, client, recorder=recorder, port=port)
     informers = start_cluster_informers(program, client, MANAGER_EXTENDER, recorder, built)
     cluster_state, configuration = informers.cluster_state, informers.configuration
-    nodes = GpushareNodes(informers.nodes, informers.gpunodes)
-    placement = Placement(cluster_state, nodes, configuration, informers.quotas.of)
+    nodes = FamilyNodes(GPUSHARE.name, informers.nodes, informers.gpunodes)
+    placement = Placement(GPUSHARE, cluster_state, nodes, configuration, informers.quotas.of)
     service = ExtenderService(
         placement,
         Binder(client, cluster_state, placement, nodes, wall_clock),
