@@ -13,7 +13,7 @@ from expectations.vgpus import (
 )
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.cluster import GIB, gpu_uuid
+from fakes.cluster.cluster_objects import GIB, gpu_uuid
 from fakes.cluster.disruptions import cordon, label_node, own, recreate_node, stop_plugin
 from fakes.cluster.state import gpunode, is_same_pod, owned, the_pod, vgpu_phases
 from kubeshare.api.owned_nodes import static_name

@@ -6,7 +6,7 @@ from expectations.pods import expect_running
 from expectations.vgpus import expect_no_vgpus, expect_owned, expect_phases
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.cluster import gpu_uuid
+from fakes.cluster.cluster_objects import gpu_uuid
 from fakes.cluster.disruptions import (
     cordon,
     label_node,

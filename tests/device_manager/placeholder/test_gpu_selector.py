@@ -4,7 +4,7 @@ import pytest
 
 from expectations.pods import expect_condition, expect_running
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.cluster import gpu_uuid
+from fakes.cluster.cluster_objects import gpu_uuid
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES
 from kubeshare.device_manager.placeholder.fillers import manifest
