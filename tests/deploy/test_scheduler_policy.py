@@ -8,7 +8,7 @@ import msgspec
 import pytest
 import yaml
 
-from kubeshare.api import pods
+from kubeshare.api import pod_state
 from kubeshare.api.types.constants import ANNOTATION_GPUIDS, ANNOTATION_NODE
 from kubeshare.api.types.v1 import VGPU, VGPUSpec
 from kubeshare.kube.meta import ObjectMeta
@@ -64,7 +64,7 @@ class Pod:
 
     def bind(self) -> None:
         """Write its node, as the scheduler does."""
-        seen = pods.view(self.raw)
+        seen = pod_state.view(self.raw)
         decided = {ANNOTATION_GPUIDS: VGPU_1.gpuid, ANNOTATION_NODE: VGPU_1.spec.node_name}
         annotations = seen.metadata.annotations | decided
         self.patch(*msgspec.to_builtins(_decision(self.raw, seen, [VGPU_1], annotations)))

@@ -17,7 +17,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeshare.api import gpuid_list, pods
+from kubeshare.api import gpuid_list, pod_state
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.constants import ANNOTATION_GPUIDS, ANNOTATION_NODE, GATE, LABEL_VGPU
@@ -92,7 +92,7 @@ class Binder:
         raw = await self._pod(wanted)
         if not self._nodes.exists(wanted.node):
             raise BindError(f'node "{wanted.node}" not found')
-        pod = pods.view(raw)
+        pod = pod_state.view(raw)
         if pod.spec.node_name == wanted.node:
             return  # by an earlier call whose answer was lost
         if pod.gated:
@@ -230,7 +230,7 @@ class Binder:
         for _ in range(SETTLE_ATTEMPTS):
             pod = await self._live(wanted)
             if pod is not None and pod.spec.node_name:
-                if all(pods.names(pod, vgpu) for vgpu in vgpus):
+                if all(pod_state.names(pod, vgpu) for vgpu in vgpus):
                     return
             elif pod is not None and unknown:
                 break
@@ -248,4 +248,4 @@ class Binder:
             live = await self._client.get(PODS, wanted.pod_name, wanted.pod_namespace)
         except NotFoundError:
             return None
-        return pods.view(live) if live["metadata"]["uid"] == wanted.pod_uid else None
+        return pod_state.view(live) if live["metadata"]["uid"] == wanted.pod_uid else None

@@ -12,7 +12,7 @@ from typing import Final
 
 import msgspec
 
-from kubeshare.api import pods
+from kubeshare.api import pod_state
 from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.constants import LABEL_ROLE, ROLE_SHAREPOD
@@ -99,8 +99,8 @@ class Placement:
         Sched reserves the shares first and then names them in the pod.
         """
         held = self._pool.held_by(uid)
-        view = pods.view(pod) if held else None
-        return held if view and all(pods.names(view, vgpu) for vgpu in held) else []
+        view = pod_state.view(pod) if held else None
+        return held if view and all(pod_state.names(view, vgpu) for vgpu in held) else []
 
     def refusals(self, pod: Raw, demand: Demand, names: Iterable[str]) -> dict[str, str]:
         """Name of each node on which a pod does not fit now → why, in the words of gpushare."""

@@ -16,7 +16,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubeshare.api.pods import has_shares, unschedulable
+from kubeshare.api.pod_state import has_shares, unschedulable
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.device_manager.context import Context
 from kubeshare.device_manager.pod.event_handlers import PodEventHandlers, asks_for_count_alone

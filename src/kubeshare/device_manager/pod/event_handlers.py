@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kubeshare.api.pods import has_shares
+from kubeshare.api.pod_state import has_shares
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.v1 import VGPU

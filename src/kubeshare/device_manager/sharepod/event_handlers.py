@@ -11,7 +11,7 @@ from typing import Any, Final
 import msgspec
 
 from kubeshare.api import sharepods
-from kubeshare.api.pods import unschedulable
+from kubeshare.api.pod_state import unschedulable
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.state.vgpu_store import VGPUStore

@@ -11,7 +11,7 @@ holder is removed if the pod is still not bound after a while: the extender was 
 from collections.abc import Collection
 from typing import Final, NamedTuple
 
-from kubeshare.api import pods, sharepods
+from kubeshare.api import pod_state, sharepods
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.vgpu_store import one_of_each_demand
 from kubeshare.api.types.core_v1 import PODS, Pod
@@ -112,16 +112,16 @@ class OrphanedHolders:
         if pod.metadata.uid != holder.demand or pod.terminal:
             return False
         if pod.spec.node_name:
-            return vgpu.spec.node_name == pod.spec.node_name and pods.names(pod, vgpu)
+            return vgpu.spec.node_name == pod.spec.node_name and pod_state.names(pod, vgpu)
         if pod.metadata.deletion_timestamp is not None:
             return False
         # Sched adds the holder while the pod is gated, and then writes the GPUIDs.
-        return pod.gated or pods.names(pod, vgpu) or self._is_binding(pod, vgpu, holder)
+        return pod.gated or pod_state.names(pod, vgpu) or self._is_binding(pod, vgpu, holder)
 
     def _is_binding(self, pod: Pod, vgpu: VGPU, holder: Holder) -> bool:
         """Whether an extender may be about to bind the pod, which it does within seconds."""
         binding = _Binding(vgpu.metadata.name, holder.demand, holder.attempt)
-        return pods.may_be_binding(pod) and self._binding.remaining(binding, BIND_SECONDS) > 0
+        return pod_state.may_be_binding(pod) and self._binding.remaining(binding, BIND_SECONDS) > 0
 
 
 class _Binding(NamedTuple):

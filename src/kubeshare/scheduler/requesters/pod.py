@@ -13,7 +13,7 @@ from typing import Any, Final
 
 import msgspec
 
-from kubeshare.api import gpuid_list, pods
+from kubeshare.api import gpuid_list, pod_state
 from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.gang_members import GANG, gang_index, gang_value
 from kubeshare.api.predicates.eligibility import Eligible
@@ -139,7 +139,7 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
 
     @cached_property
     def view(self) -> Pod:
-        return pods.view(self.raw)
+        return pod_state.view(self.raw)
 
     @property
     def finished(self) -> bool:
@@ -164,7 +164,7 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
         await self.patched([same, _remove_gate(self.view)])
 
     def names(self, vgpu: VGPU) -> bool:
-        return not self.view.gated and pods.names(self.view, vgpu)
+        return not self.view.gated and pod_state.names(self.view, vgpu)
 
     @property
     def excluded(self) -> Sequence[ExcludedNode]:

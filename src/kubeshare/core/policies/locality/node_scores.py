@@ -8,7 +8,7 @@ negative for worst fit, and the id.
 from collections.abc import Collection
 
 from kubeshare.core.constraints.checks import groups
-from kubeshare.core.constraints.first_fit import Key, SortedDevices
+from kubeshare.core.constraints.device_search import Key, SortedDevices
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.index.node_summaries import NodeSummaries
 

@@ -25,8 +25,8 @@ from collections.abc import Iterable, Sequence
 from typing import Any, Final
 
 from kubeshare.core.constraints.checks import Admitted
+from kubeshare.core.constraints.device_search import Found, Key
 from kubeshare.core.constraints.filter import State
-from kubeshare.core.constraints.first_fit import Found, Key
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, FreeGpu, Node

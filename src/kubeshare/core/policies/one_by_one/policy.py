@@ -13,7 +13,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 from kubeshare.core.constraints.affinity_labels import is_label_in_use
 from kubeshare.core.constraints.checks import Admitted, admitted
-from kubeshare.core.constraints.first_fit import FirstFit, Found, Key, SortedDevices
+from kubeshare.core.constraints.device_search import DeviceSearch, Found, Key, SortedDevices
 from kubeshare.core.constraints.named import named_devices
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
@@ -125,10 +125,10 @@ class OneByOne(Rules):
                 named.sort(key=self._key_of, reverse=True)
                 return {each.node: self._key_of(each) for each in named if each.node in nodes}
         else:
-            search = FirstFit(ledger, demand)
+            search = DeviceSearch(ledger, demand)
             scores = search.keys
             for devices_of, least in self.passes(ledger, demand, label_in_use=search.label_in_use):
-                search.search(devices_of, nodes, least)
+                search.run(devices_of, nodes, least)
                 nodes = [name for name in nodes if name not in scores]
             if search.label_in_use:
                 return scores
@@ -168,9 +168,9 @@ class OneByOne(Rules):
 
     def _picks(self, ledger: Ledger, demand: Demand, nodes: Collection[str]) -> Iterator[Pick]:
         """For each node and model with enough GPUs, the first ones."""
-        search, count = FirstFit(ledger, demand), demand.count
+        search, count = DeviceSearch(ledger, demand), demand.count
         for devices_of, least in self.passes(ledger, demand, label_in_use=search.label_in_use):
-            search.search(devices_of, nodes, least)
+            search.run(devices_of, nodes, least)
         fitting = search.several
         free = {} if search.label_in_use else dict(_free(ledger, demand, nodes))
         for name in fitting.keys() | free.keys():

@@ -10,7 +10,7 @@ from collections.abc import Collection, Sequence
 from typing import Final, NamedTuple
 
 from kubeshare.core.constraints.checks import groups
-from kubeshare.core.constraints.first_fit import FirstFit, SortedDevices
+from kubeshare.core.constraints.device_search import DeviceSearch, SortedDevices
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.index.node_summaries import NodeSummaries
@@ -61,16 +61,16 @@ class IdleDevices(NodeSummaries[IdleSets]):
 
 def score_short(ledger: Ledger, demand: Demand, nodes: Sequence[str]) -> dict[str, Score]:
     """The scores of the nodes where a demand in the short form fits."""
-    first = FirstFit(ledger, demand)
-    scores = first.keys
+    search = DeviceSearch(ledger, demand)
+    scores = search.keys
     whole = whole_gpus(demand)
     if not whole:
         least = 0 if demand.proportional else demand.request_micros
-        first.search(ledger.index(DevicesInUse).refreshed(), nodes, least)
+        search.run(ledger.index(DevicesInUse).refreshed(), nodes, least)
         nodes = [name for name in nodes if name not in scores]
     kind = ledger.index(TopologyIndex).kind(demand, whole)
     # A device with the demand's affinity label is occupied.
-    if kind is not None and not first.label_in_use:
+    if kind is not None and not search.label_in_use:
         sets_of = ledger.index(IdleDevices).refreshed()
         for name in nodes:
             if name in sets_of:

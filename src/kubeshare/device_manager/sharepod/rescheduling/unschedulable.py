@@ -20,7 +20,7 @@ from typing import Final
 from msgspec import Struct
 
 from kubeshare.api import sharepods
-from kubeshare.api.pods import unschedulable
+from kubeshare.api.pod_state import unschedulable
 from kubeshare.api.predicates import exclusions
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import PODS, Pod

@@ -77,7 +77,7 @@ class Found(NamedTuple):
     device: Device
 
 
-class FirstFit:
+class DeviceSearch:
     """The search for one demand.
 
     Args:
@@ -97,7 +97,7 @@ class FirstFit:
         self._demand = demand
         self._needs: dict[int, tuple[int, int]] = {}  # id of a class -> compute and memory
 
-    def search(
+    def run(
         self, devices_of: Mapping[str, SortedDevices], nodes: Iterable[str], least: int
     ) -> None:
         """Find the first device on each node, or all if the demand is for several GPUs.

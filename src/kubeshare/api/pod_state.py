@@ -1,4 +1,4 @@
-"""Questions about pods that several controllers ask."""
+"""Tells in which state a pod is, for several controllers."""
 
 from collections.abc import Mapping
 from typing import Any
