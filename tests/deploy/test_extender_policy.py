@@ -55,15 +55,7 @@ def bind(cluster: ApiServer, namespace: str) -> Bind:
     """Create a pod, bind it as a user with this metadata of the Binding; returns the pod."""
 
     def _bind(user: str = EXTENDER, **metadata: Any) -> Raw:
-        pod = {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"generateName": "p-", "namespace": namespace, "labels": {"a": "b"}},
-            "spec": {"containers": [{"name": "main", "image": "x"}]},
-        }
-        made = json.loads(
-            cluster.kubectl("create", "-f", "-", "-o", "json", stdin=yaml.safe_dump(pod))
-        )["metadata"]
+        made = make_pod(cluster, namespace)["metadata"]
         named = {"name": made["name"], "namespace": namespace, "uid": made["uid"]}
         binding = {
             "apiVersion": "v1",
@@ -80,6 +72,29 @@ def bind(cluster: ApiServer, namespace: str) -> Bind:
         return found
 
     return _bind
+
+
+def make_pod(cluster: ApiServer, namespace: str) -> Raw:
+    """A pod that is not bound."""
+    pod = {
+        "apiVersion": "v1",
+        "kind": "Pod",
+        "metadata": {"generateName": "p-", "namespace": namespace, "labels": {"a": "b"}},
+        "spec": {"containers": [{"name": "main", "image": "x"}]},
+    }
+    made: Raw = json.loads(
+        cluster.kubectl("create", "-f", "-", "-o", "json", stdin=yaml.safe_dump(pod))
+    )
+    return made
+
+
+def patch_status(cluster: ApiServer, pod: Raw, patch: Raw) -> Raw:
+    """The pod after a merge patch of its status by the extender."""
+    metadata = pod["metadata"]
+    target = (metadata["name"], "-n", metadata["namespace"], "--subresource=status")
+    options = (f"--as={EXTENDER}", "--type=merge", "-o", "json", "-p", json.dumps(patch))
+    patched: Raw = json.loads(cluster.kubectl("patch", "pod", *target, *options))
+    return patched
 
 
 def is_refused(bind: Bind, metadata: Raw) -> bool:
@@ -101,6 +116,47 @@ def test_a_binding_sets_the_node_and_the_marks_in_one_write(bind: Bind) -> None:
 def test_a_binding_of_another_pod_of_the_name_is_refused(bind: Bind) -> None:
     with pytest.raises(LabError, match="Precondition failed: UID"):
         bind(uid="00000000-0000-0000-0000-000000000000", **MARKS)
+
+
+def test_a_binding_for_an_earlier_version_of_the_pod_is_refused(bind: Bind) -> None:
+    with pytest.raises(LabError, match="Precondition failed: ResourceVersion"):
+        bind(resourceVersion="1", **MARKS)
+
+
+def test_the_version_of_a_pod_changes_when_its_bindings_are_voided(
+    cluster: ApiServer, namespace: str
+) -> None:
+    pod = make_pod(cluster, namespace)
+    version = pod["metadata"]["resourceVersion"]
+    voided = {"kubeshare.nthu/voided-binding": version}
+    patch = {"metadata": {"resourceVersion": version, "annotations": voided}}
+    patched = patch_status(cluster, pod, patch)
+    assert patched["metadata"]["annotations"] == voided
+    assert patched["metadata"]["resourceVersion"] != version
+    assert patched["spec"] == pod["spec"]
+    with pytest.raises(LabError, match="the object has been modified"):
+        patch_status(cluster, pod, patch)
+
+
+@pytest.mark.parametrize(
+    "patch",
+    [
+        {"status": {"phase": "Failed"}},
+        {"metadata": {"labels": {"team": "mine"}}},
+        {"metadata": {"annotations": {"kubeshare.nthu/request": "1"}}},
+    ],
+)
+def test_other_changes_of_a_status_are_refused(
+    cluster: ApiServer, namespace: str, patch: Raw
+) -> None:
+    def refused() -> bool:
+        try:
+            patch_status(cluster, make_pod(cluster, namespace), patch)
+        except LabError as error:
+            return "changes nothing of a pod but the annotation" in str(error)
+        return False
+
+    wait_until(refused, "the policy of the extender")
 
 
 @pytest.mark.parametrize(

@@ -212,7 +212,8 @@ def test_a_binding_that_is_refused_is_undone_at_once(fault: str) -> None:
         assert status == 500
         assert error
         await expect_holders(cluster, [])
-        assert "annotations" not in the_pod(cluster, "a")["metadata"]
+        annotations = the_pod(cluster, "a")["metadata"]["annotations"]
+        assert annotations.keys() == {"kubeshare.nthu/voided-binding"}
 
     run()
 

@@ -1,5 +1,7 @@
 """The configuration says who places gpushare's pods: Sched, or kube-scheduler and the extender."""
 
+import asyncio
+
 import pytest
 
 from expectations.pods import expect_running
@@ -119,19 +121,18 @@ async def test_a_pod_without_a_node_is_not_deleted_for_its_reservation(
     cluster: FakeCluster,
 ) -> None:
     await start(cluster)
-    cluster.server.inject(
-        Fault.answer(500, "InternalError"), verb="create", resource="pods/binding"
-    )
+    cluster.server.inject(Fault.hang(), verb="create", resource="pods/binding")
     controller = {"apiVersion": "apps/v1", "kind": "ReplicaSet", "name": "r", "uid": "r"}
     made = pod(cluster, "a", 4, ownerReferences=[controller | {"controller": True}])
     assert made["spec"]["schedulerName"] == BY_EXTENDER
-    assert (await bind(cluster, "a"))[0] == 500
+    binding = asyncio.create_task(bind(cluster, "a"))
+    await expect_holders(cluster, ["a"])
     condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
     cluster.server.change(
         PODS, "a", "default", lambda obj: obj["status"].update(conditions=[condition])
     )
-    await expect_holders(cluster, ["a"])
     await cluster.quiet(30)
+    assert (await binding)[0] == 500
     assert await schedule(cluster, "a") == ""
     assert the_pod(cluster, "a")["metadata"]["uid"] == made["metadata"]["uid"]
 

@@ -6,11 +6,13 @@ manager names the pod in the holder, as it does for every plain pod. A program t
 between leaves a holder that the device manager removes after a while, unless a later bind of the
 pod takes it back first.
 
-The API server refuses a holder that a GPU has no room for, and a Binding of a pod that is bound. So
-any number of replicas may bind at one time, beside KubeShare-Sched.
+The API server refuses a holder that a GPU has no room for, a Binding of a pod that is bound, and
+one for another version of the pod than the present one. Before a share is released, the version
+changes (:mod:`kubeshare.api.state.pod_bindings`). So any number of replicas may bind one pod at one
+time, beside KubeShare-Sched, and none takes back what the Binding of another has made the pod's.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from datetime import datetime
 from functools import partial
 from typing import Any, Final
@@ -19,8 +21,15 @@ import msgspec
 
 from kubeshare.api import gpuid_list, pod_state
 from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.state.pod_bindings import void_bindings
 from kubeshare.api.state.vgpu_store import holder_of
-from kubeshare.api.types.constants import ANNOTATION_GPUIDS, ANNOTATION_NODE, GATE, LABEL_VGPU
+from kubeshare.api.types.constants import (
+    ANNOTATION_GPUIDS,
+    ANNOTATION_NODE,
+    GATE,
+    LABEL_VGPU,
+    MANAGER_EXTENDER,
+)
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.core.demand import Demand
@@ -37,12 +46,14 @@ from kubeshare.extender.placement import (
 from kubeshare.extender.reservation import (
     AlreadyBoundError,
     BindError,
+    PodChangedError,
+    Reservation,
     Reservations,
     UnknownPodError,
 )
 from kubeshare.extender.wire.arguments import BindArguments
 from kubeshare.kube.client.client import Client
-from kubeshare.kube.client.errors import ApiError, ConflictError, NotFoundError, UnreachableError
+from kubeshare.kube.client.errors import ApiError, ConflictError, NotFoundError
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import PODS, Raw
 
@@ -50,6 +61,8 @@ NOT_HANDED_OVER: Final = (
     f"it has the scheduling gate {GATE}: KubeShare's scheduler places it, or removes the gate if "
     "the configuration says gpushare: {door: extender}"
 )
+MAX_VERSIONS: Final = 5
+"""Versions of a pod that one call tries to bind while others change the pod."""
 SETTLE_ATTEMPTS: Final = 5
 """Attempts to take a reservation back while others change its vGPU."""
 
@@ -85,13 +98,27 @@ class Binder:
         """Bind a pod to the node that kube-scheduler has chosen.
 
         Raises:
-            BindError: it cannot be bound; nothing is held for it, unless the answer of the API
-                server to the Binding is not known.
-            ApiError: the API server does not answer.
+            BindError: it cannot be bound, and nothing is held for it.
+            ApiError: the API server does not answer; shares may be held, which a later bind takes
+                back, or else the device manager.
         """
         raw = await self._pod(wanted)
         if not self._nodes.exists(wanted.node):
             raise BindError(f'node "{wanted.node}" not found')
+        for _ in range(MAX_VERSIONS):
+            try:
+                return await self._bind_version(wanted, raw)
+            except PodChangedError:
+                raw = await self._live_pod(wanted)
+        raise BindError(f"others changed the pod {MAX_VERSIONS} times while it was being bound")
+
+    async def _bind_version(self, wanted: BindArguments, raw: Raw) -> None:
+        """Bind a pod if its version is still the present one.
+
+        Raises:
+            PodChangedError: it has another version, and nothing is held for it.
+            BindError, ApiError: as :meth:`bind`.
+        """
         pod = pod_state.view(raw)
         if pod.spec.node_name == wanted.node:
             return  # by an earlier call whose answer was lost
@@ -109,17 +136,21 @@ class Binder:
         if wanted.node not in self._nodes:
             raise BindError(OF_NO_GPUSHARE.format(wanted.node))
         try:
-            vgpus = await self._reservations.reserve(
-                demand, wanted.node, partial(self._check_unbound, wanted)
+            reserved = await self._reservations.reserve(
+                demand,
+                wanted.node,
+                int(pod.metadata.resource_version),
+                partial(self._void_bindings, wanted),
             )
         except AlreadyBoundError as bound:
             if bound.node == wanted.node:
                 return
             raise
+        marks = self._marks(raw, reserved.vgpus) | {"resourceVersion": str(reserved.version)}
         try:
-            await self._post(wanted, self._marks(raw, vgpus))
+            await self._post(wanted, marks)
         except ApiError as error:
-            await self._settle(wanted, vgpus, error)
+            await self._settle(wanted, reserved, error)
 
     def _demand(self, pod: Raw) -> Demand | None:
         """What a pod asks for; None if its SharePod has its share.
@@ -147,11 +178,30 @@ class Binder:
             raise BindError(f"the vGPU {name or 'of its SharePod'} is gone")
         return [vgpu]
 
-    async def _check_unbound(self, wanted: BindArguments) -> None:
-        """Raise if a live read finds the pod bound, for example by another replica."""
-        pod = await self._live(wanted)
-        if pod is not None and pod.spec.node_name:
-            raise AlreadyBoundError(pod.spec.node_name)
+    async def _void_bindings(
+        self, wanted: BindArguments, version: int, attempts: Collection[int]
+    ) -> int:
+        """Void what binds of these versions have sent; returns the version of the pod.
+
+        Raises:
+            AlreadyBoundError: one of them has succeeded, which the watch may not have delivered.
+            PodChangedError: the pod has another version than the given one.
+        """
+        live = pod_state.view(await self._live_pod(wanted))
+        if live.spec.node_name:
+            raise AlreadyBoundError(live.spec.node_name)
+        if live.metadata.resource_version != str(version):
+            raise PodChangedError
+        return await self._void(live, attempts)
+
+    async def _void(self, pod: Pod, attempts: Collection[int]) -> int:
+        return await void_bindings(
+            self._client,
+            pod.metadata,
+            attempts,
+            manager=MANAGER_EXTENDER,
+            subresource="status",  # so that the extender needs no right to change containers
+        )
 
     @staticmethod
     def _check_node(decided: Sequence[VGPU], node: str) -> None:
@@ -166,6 +216,10 @@ class Binder:
         if known is not None and known.metadata.uid == wanted.pod_uid:
             raw: Raw = msgspec.to_builtins(known)
             return raw
+        return await self._live_pod(wanted)
+
+    async def _live_pod(self, wanted: BindArguments) -> Raw:
+        name, namespace = wanted.pod_name, wanted.pod_namespace
         try:
             live = await self._client.get(PODS, name, namespace)
         except NotFoundError:
@@ -217,35 +271,42 @@ class Binder:
         # A GPUID may be no valid value of a label: the label has the name of the object.
         return {"annotations": published | decided, "labels": {LABEL_VGPU: first.metadata.name}}
 
-    async def _settle(self, wanted: BindArguments, vgpus: Sequence[VGPU], error: ApiError) -> None:
+    async def _settle(self, wanted: BindArguments, reserved: Reservation, error: ApiError) -> None:
         """Release the shares of a Binding that failed; return if the pod is bound all the same.
 
-        A Binding whose answer is not known may take effect later. Then the shares are kept: a
-        later bind takes them back, or the device manager removes them.
+        The Binding is voided first: its answer may not be known, or another replica may have
+        reserved the same GPU since.
 
         Raises:
+            PodChangedError: the Binding was for a version that the pod no longer had.
             BindError: the pod is not bound.
         """
-        unknown = error.status >= 500 or (isinstance(error, UnreachableError) and error.sent)
         for _ in range(SETTLE_ATTEMPTS):
             pod = await self._live(wanted)
-            if pod is not None and pod.spec.node_name:
-                if all(pod_state.names(pod, vgpu) for vgpu in vgpus):
-                    return
-            elif pod is not None and unknown:
-                break
+            is_bound = pod is not None and bool(pod.spec.node_name)
+            if pod is not None and is_bound and _names_all(pod, reserved.vgpus):
+                return
             try:
-                for vgpu in vgpus:
-                    await self._pool.release(vgpu.metadata.name, wanted.pod_uid)
+                if pod is not None and not is_bound:
+                    await self._void(pod, {reserved.version})
+                for vgpu in reserved.vgpus:
+                    name = vgpu.metadata.name
+                    await self._pool.release(name, wanted.pod_uid, reserved.version)
             except ConflictError:
                 continue
+            changed = pod is not None and pod.metadata.resource_version != str(reserved.version)
+            if isinstance(error, ConflictError) and changed and not is_bound:
+                raise PodChangedError
             break
         raise BindError(error.message)
 
     async def _live(self, wanted: BindArguments) -> Pod | None:
         """The pod as a live read returns it; None if it is gone."""
         try:
-            live = await self._client.get(PODS, wanted.pod_name, wanted.pod_namespace)
-        except NotFoundError:
+            return pod_state.view(await self._live_pod(wanted))
+        except UnknownPodError:
             return None
-        return pod_state.view(live) if live["metadata"]["uid"] == wanted.pod_uid else None
+
+
+def _names_all(pod: Pod, vgpus: Sequence[VGPU]) -> bool:
+    return all(pod_state.names(pod, vgpu) for vgpu in vgpus)

@@ -1,13 +1,14 @@
 """Reserves shares of the GPUs of one node.
 
-A share is recorded as a holder without the uid of a pod, so nothing runs with it. The API server
-refuses a holder that a GPU has no room for; then others were faster, and it is decided again.
+A share is recorded as a holder without the uid of a pod, so nothing runs with it. Its ``attempt``
+is the version of the pod for which the Binding will be. The API server refuses a holder that a GPU
+has no room for; then others were faster, and it is decided again.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import nullcontext
-from typing import Final
+from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
 from kubeshare.api.state.vgpu_store import StaleDecisionError, VGPUStore, holder_of
@@ -42,6 +43,22 @@ class AlreadyBoundError(BindError):
         self.node = node
 
 
+class PodChangedError(Exception):
+    """The pod has another version than the one that was to be bound."""
+
+
+VoidBindings = Callable[[int, Collection[int]], Awaitable[int]]
+"""See :func:`~kubeshare.api.state.pod_bindings.void_bindings`; the first argument is the version
+that is to be bound, and :class:`PodChangedError` is raised if the pod has another one."""
+
+
+class Reservation(NamedTuple):
+    """The shares of a demand: their vGPUs, sorted by GPUID, and the version of the pod."""
+
+    vgpus: list[VGPU]
+    version: int
+
+
 class Reservations:
     """Reserves shares.
 
@@ -56,9 +73,9 @@ class Reservations:
         self._deciding: WeakValueDictionary[str, asyncio.Lock] = WeakValueDictionary()
 
     async def reserve(
-        self, demand: Demand, node: str, check_unbound: Callable[[], Awaitable[None]]
-    ) -> list[VGPU]:
-        """Reserve the shares of a demand on the node; returns their vGPUs, sorted by GPUID.
+        self, demand: Demand, node: str, version: int, void_bindings: VoidBindings
+    ) -> Reservation:
+        """Reserve the shares of a demand on the node.
 
         Decisions about one node are made one after the other, so the binds of one replica never
         refuse each other's writes; so are those about one namespace with a quota, which would
@@ -67,11 +84,12 @@ class Reservations:
         Args:
             demand: the demand.
             node: the name of the node.
-            check_unbound: awaited before a share of an earlier bind is taken back; raises if
-                that bind has succeeded, which the watch may not have delivered yet.
+            version: the version of the pod that the demand was read from.
+            void_bindings: awaited before the shares of earlier binds are taken back.
 
         Raises:
             BindError: no GPU of the node fits, or others have changed them again and again.
+            PodChangedError: the pod has another version.
         """
         namespace = demand.namespace
         has_quota = self._placement.has_quota(namespace)
@@ -80,8 +98,8 @@ class Reservations:
             for _ in range(MAX_ATTEMPTS):
                 await self._pool.settle()
                 try:
-                    attempt = await self._take_back(demand.uid, check_unbound)
-                    return await self._reserve_once(demand, node, attempt + 1)
+                    version = await self._take_back(demand.uid, version, void_bindings)
+                    return Reservation(await self._reserve_once(demand, node, version), version)
                 except ConflictError:  # a StaleDecisionError is one
                     continue
         raise BindError(f"others changed the GPUs of node {node} {MAX_ATTEMPTS} times")
@@ -90,21 +108,22 @@ class Reservations:
         """The lock of decisions about a node, which is always taken first, or a namespace."""
         return self._deciding.setdefault(about, asyncio.Lock())
 
-    async def _take_back(self, uid: str, check_unbound: Callable[[], Awaitable[None]]) -> int:
-        """Release what an earlier bind has reserved; returns the number of its last decision."""
-        attempt = 0
-        held = self._pool.held_by(uid)
+    async def _take_back(self, uid: str, version: int, void_bindings: VoidBindings) -> int:
+        """Release what earlier binds have reserved; returns the version of the pod."""
+        found = {vgpu.metadata.name: holder_of(vgpu, uid) for vgpu in self._pool.held_by(uid)}
+        held = {name: holder for name, holder in found.items() if holder is not None}
         if held:
-            await check_unbound()
-        for vgpu in held:
-            holder = holder_of(vgpu, uid)
-            attempt = max(attempt, holder.attempt if holder else 0)
-            left = await self._pool.release(vgpu.metadata.name, uid)
-            if left is not None and holder_of(left, uid):
+            version = await void_bindings(version, {each.attempt for each in held.values()})
+        for name, holder in held.items():
+            left = await self._pool.release(name, uid, holder.attempt)
+            remaining = holder_of(left, uid) if left is not None else None
+            if left is not None and remaining is not None:
+                if not remaining.pod_uid:
+                    raise ConflictError("another bind of the pod is under way")
                 raise BindError(f"its share of {left.gpuid} on {left.spec.node_name} is in use")
-        return attempt
+        return version
 
-    async def _reserve_once(self, demand: Demand, node: str, attempt: int) -> list[VGPU]:
+    async def _reserve_once(self, demand: Demand, node: str, version: int) -> list[VGPU]:
         decision = self._placement.decide(demand, node)
         if decision.outcome != "bound" or decision.new:
             reasons = "; ".join(f"{place}: {why}" for place, why in decision.reasons.items())
@@ -116,7 +135,7 @@ class Reservations:
             blocked = blocker(vgpu, None)
             if blocked is not None:
                 raise BindError(blocked.message)
-        await self._pool.reserve(demand, decision, attempt)
+        await self._pool.reserve(demand, decision, version)
         return sorted(self._chosen(decision), key=lambda vgpu: vgpu.gpuid)
 
     def _chosen(self, decision: Decision) -> list[VGPU]:

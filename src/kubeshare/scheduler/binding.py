@@ -253,8 +253,9 @@ class Binder:
         """Read a requester from the API server, and release shares that it does not name."""
         live = await requester.refresh()
         for vgpu in self._pool.held_by(requester.uid):
-            # What a pod holds that is left to the extender may be its bind under way.
-            if live is None or not (live.names(vgpu) or live.is_for_extender):
+            if live is None or not (
+                live.names(vgpu) or live.is_for_extender or live.may_be_binding
+            ):
                 await self._pool.release(vgpu.metadata.name, requester.uid)
         return live
 

@@ -219,13 +219,18 @@ class VGPUStore:
                 raise
             added.append((name, demand.uid))
 
-    async def release(self, name: str, demand: str) -> VGPU | None:
+    async def release(self, name: str, demand: str, attempt: int | None = None) -> VGPU | None:
         """Remove the holder of a demand, unless it names a pod.
 
         Once the holder names a pod, containers may run, and only the node knows when they have
         stopped: then nothing is changed. It is tried once: another program that changed the
         vGPU may have bound the requester to this very share, so the caller has to check again
         whether the share is wanted.
+
+        Args:
+            name: the vGPU.
+            demand: the uid of the demand.
+            attempt: the number of the decision, of which alone the holder is removed; None for any.
 
         Returns:
             the vGPU as it is now; None if it is gone.
@@ -236,6 +241,8 @@ class VGPUStore:
         vgpu = self.get(name) or await self.refresh(name)
         holder = holder_of(vgpu, demand) if vgpu else None
         if vgpu is None or holder is None or holder.pod_uid:
+            return vgpu
+        if attempt is not None and holder.attempt != attempt:
             return vgpu
         try:
             return await self._patch(vgpu, holders.remove(vgpu, demand))

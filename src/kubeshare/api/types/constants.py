@@ -66,6 +66,9 @@ CONDITION_READY: Final = "Ready"
 # When the device manager last patched a pod that did not start, so that its kubelet syncs it.
 ANNOTATION_NUDGED: Final = "kubeshare.nthu/nudged"
 
+# The version of a pod for which no Binding of an extender can take effect any more.
+ANNOTATION_VOIDED_BINDING: Final = "kubeshare.nthu/voided-binding"
+
 # Conditions of a VGPU: the device manager owns the first, the node agent the second.
 CONDITION_DEGRADED: Final = "Degraded"
 CONDITION_SHAREABLE: Final = "Shareable"

@@ -5,7 +5,8 @@ It is removed once live reads confirm that its SharePod or pod is gone or has an
 holder with a pod uid is the node's to remove, when the containers have stopped.
 
 A scheduler extender adds the holder before it binds the pod, and nothing in the pod says so. Such a
-holder is removed if the pod is still not bound after a while: the extender was killed in between.
+holder is removed if the Binding can no longer take effect, since the pod has another version than
+the holder; and if the pod is still not bound after a while: the extender was killed in between.
 """
 
 from collections.abc import Collection
@@ -13,7 +14,9 @@ from typing import Final, NamedTuple
 
 from kubeshare.api import pod_state, sharepods
 from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.state.pod_bindings import void_bindings
 from kubeshare.api.state.vgpu_store import one_of_each_demand
+from kubeshare.api.types.constants import MANAGER_DEVICES
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import SHAREPODS, VGPU, Holder
 from kubeshare.device_manager.metrics import Metrics
@@ -65,7 +68,7 @@ class OrphanedHolders:
         current: VGPU | None = vgpu
         for holder in one_of_each_demand(vgpu):
             if not holder.pod_uid and await self._is_orphan(vgpu, holder):
-                current = await self._pool.release(name, holder.demand)
+                current = await self._pool.release(name, holder.demand, holder.attempt)
                 self._metrics.released.inc()
         waits = [self._binding.remaining(each, BIND_SECONDS) for each in known & {*self._binding}]
         left = min((seconds for seconds in waits if seconds), default=None)
@@ -86,21 +89,34 @@ class OrphanedHolders:
             return False
         if wanted(self._sharepod_store.by_key(key), vgpu, holder):
             return False
-        if await self._is_wanted_by_live_pod(key, vgpu, holder):
+        live_pod = await self._live_pod(key)
+        if live_pod is not None and self._is_wanted_by_pod(live_pod, vgpu, holder):
             return False
         try:
             live = await self._client.get(SHAREPODS, holder.name, holder.namespace)
         except NotFoundError:
             live = None
-        return not wanted(live, vgpu, holder)
-
-    async def _is_wanted_by_live_pod(self, key: Key, vgpu: VGPU, holder: Holder) -> bool:
-        """Whether the API server has the plain pod of this holder, and the pod wants it."""
-        try:
-            pod = await self._client.get(PODS, key.name, key.namespace)
-        except NotFoundError:
+        if wanted(live, vgpu, holder):
             return False
-        return self._is_wanted_by_pod(pod, vgpu, holder)
+        if live_pod is not None and live_pod.metadata.uid == holder.demand:
+            await self._void_binding(live_pod, holder)
+        return True
+
+    async def _live_pod(self, key: Key) -> Pod | None:
+        try:
+            return await self._client.get(PODS, key.name, key.namespace)
+        except NotFoundError:
+            return None
+
+    async def _void_binding(self, pod: Pod, holder: Holder) -> None:
+        """Let no Binding with the share of this holder take effect, however late it arrives.
+
+        Raises:
+            ConflictError: the pod has changed; it may be bound.
+        """
+        if pod_state.may_be_binding(pod) and pod.metadata.deletion_timestamp is None:
+            attempts = {holder.attempt}
+            await void_bindings(self._client, pod.metadata, attempts, manager=MANAGER_DEVICES)
 
     def _may_need(self, pod: Pod, vgpu: VGPU, holder: Holder) -> bool:
         """It is the SharePod's pod and may still be bound, or a plain pod that wants the holder."""
@@ -120,8 +136,12 @@ class OrphanedHolders:
 
     def _is_binding(self, pod: Pod, vgpu: VGPU, holder: Holder) -> bool:
         """Whether an extender may be about to bind the pod, which it does within seconds."""
+        if not pod_state.may_be_binding(pod) or pod.metadata.resource_version != str(
+            holder.attempt
+        ):
+            return False
         binding = _Binding(vgpu.metadata.name, holder.demand, holder.attempt)
-        return pod_state.may_be_binding(pod) and self._binding.remaining(binding, BIND_SECONDS) > 0
+        return self._binding.remaining(binding, BIND_SECONDS) > 0
 
 
 class _Binding(NamedTuple):

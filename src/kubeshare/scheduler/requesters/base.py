@@ -88,6 +88,11 @@ class Requester(Protocol):
         """Whether kube-scheduler and the extender place it, not this program."""
         ...
 
+    @property
+    def may_be_binding(self) -> bool:
+        """Whether an extender may be binding it with a share that it does not name yet."""
+        ...
+
     async def leave_to_extender(self) -> None:
         """Remove what keeps kube-scheduler from placing it.
 

@@ -101,6 +101,11 @@ class RequesterObject(ABC, Generic[KindT, ViewT]):
         """Whether kube-scheduler and the extender place it, not this program."""
         return False
 
+    @property
+    def may_be_binding(self) -> bool:
+        """Whether an extender may be binding it with a share that it does not name yet."""
+        return False
+
     async def leave_to_extender(self) -> None:
         """Do nothing: it is placed here."""
 

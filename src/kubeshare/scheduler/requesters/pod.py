@@ -158,6 +158,10 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
             and self.standing().gang is None
         )
 
+    @property
+    def may_be_binding(self) -> bool:
+        return pod_state.may_be_binding(self.view)
+
     async def leave_to_extender(self) -> None:
         version = self.view.metadata.resource_version
         same = {"op": "test", "path": "/metadata/resourceVersion", "value": version}

@@ -249,8 +249,10 @@ class RequestHandler:
     def _store(self, request: Request, old: Raw, new: Raw) -> Raw:
         """Store the result of a patch: only the part that its subresource may change."""
         if request.subresource == "status":
-            status = {"status": new["status"]} if "status" in new else {}
-            new = {name: value for name, value in old.items() if name != "status"} | status
+            # That of a pod may change labels and annotations, too.
+            parts = ("status", "metadata") if request.path.plural == "pods" else ("status",)
+            kept = {name: value for name, value in old.items() if name not in parts}
+            new = kept | {name: new[name] for name in parts if name in new}
         elif request.path.plural not in STATUSLESS:
             status = {"status": old["status"]} if "status" in old else {}
             new = {name: value for name, value in new.items() if name != "status"} | status
