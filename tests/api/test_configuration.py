@@ -12,6 +12,7 @@ from kubeshare.api.configuration import (
     Configuration,
     DynamicConfiguration,
     parse,
+    parse_cpu_cores,
     watch_configuration,
 )
 from kubeshare.api.types.constants import NAMESPACE
@@ -32,6 +33,18 @@ def test_an_empty_text_is_all_defaults(text: str) -> None:
     assert parse(text) == Configuration()
 
 
+@pytest.mark.parametrize(("text", "cores"), [("all", "all"), ("none", "none"), ("3", 3)])
+def test_cores_are_all_none_or_a_number(text: str, cores: object) -> None:
+    assert parse(f"cpuCores: {text}").cpu_cores == cores
+    assert parse_cpu_cores(text, "cores") == cores
+
+
+@pytest.mark.parametrize("text", ["", "0", "-1", "1025", "1.5", "07", "many", "All"])
+def test_an_annotation_with_anything_else_is_refused(text: str) -> None:
+    with pytest.raises(InvalidValueError, match=r"cores: .* is not all, none or a number"):
+        parse_cpu_cores(text, "cores")
+
+
 def test_what_is_installed_says_the_defaults() -> None:
     installed = yaml.safe_load(DEPLOYED.read_text())
     assert parse(installed["data"]["config.yaml"]) == Configuration()
@@ -47,6 +60,8 @@ def test_what_is_installed_says_the_defaults() -> None:
         ("pool: {minimum: many}", ["pool.minimum", "int"]),
         ("pool: {idleSeconds: .nan}", ["pool.idleSeconds"]),
         ("gpushare: {memoryUnit: GB}", ["gpushare.memoryUnit", "GB"]),
+        ("cpuCores: many", ["cpuCores", "many"]),
+        ("cpuCores: 0", ["cpuCores", ">= 1"]),
         ("pool: {warm: 1, warm: 2}", ["warm is given twice"]),
         ("pool: [1", ["is not YAML"]),
         ("pool: {idleSeconds: 2026-13-01}", ["is not YAML", "month must be in 1..12"]),

@@ -200,6 +200,7 @@ def test_a_pod_may_ask_for_different_shares(space: Namespace, annotations: dict[
         (SHARE | {"kubeshare.nthu/count": "17"}, {}, r"kubeshare.nthu/count\]: must be a number"),
         (SHARE | {"kubeshare.nthu/id": "A\tB"}, {}, r"kubeshare.nthu/id\]: must be 1 to 63"),
         (SHARE | {"kubeshare.nthu/model": "m" * 254}, {}, r"kubeshare.nthu/model\]: is longer"),
+        (SHARE | {"kubeshare.nthu/cpuCores": "0"}, {}, r"cpuCores\]: must be all, none or a num"),
         (SHARE | {"kubeshare.nthu/containers": "a"}, {}, "there is no container a"),
         (SHARE | PUBLISHED, {}, r"kubeshare.nthu/memory\] and .*kubeshare/gpu_mem\] differ"),
         ({"kubeshare/gpu_request": "0.3"}, {}, "kubeshare/gpu_limit, kubeshare/gpu_mem is missing"),

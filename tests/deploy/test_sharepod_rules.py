@@ -71,6 +71,10 @@ REFUSED = {
     "annotation memory a word": (sharepod(**published(memory="much")), "gpu_mem"),
     "only gpu_request": (sharepod(gpu_request="0.3"), "gpu_limit, kubeshare/gpu_mem"),
     "gpu_mem is missing": (sharepod(gpu_request="0.3", gpu_limit="0.6"), "gpu_mem"),
+    "as many CPU cores as some": (
+        manifests.sharepod("probe", metadata={"annotations": {"kubeshare.nthu/cpuCores": "some"}}),
+        "kubeshare.nthu/cpuCores",
+    ),
     "request differs": (sharepod({"request": "0.2"}, **published()), "spec.gpu.request"),
     "limit differs": (sharepod({"limit": "0.5"}, **published()), "spec.gpu.limit"),
     "memory differs": (sharepod({"memory": "2Gi"}, **published()), "spec.gpu.memory"),

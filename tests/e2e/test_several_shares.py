@@ -1,19 +1,21 @@
 """Several different shares of one pod: each container is held to its own by the GPU's own log."""
 
 import json
-from collections.abc import Mapping
+import os
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pytest
 
 from e2e.space import BURN, REST, Space, container
-from e2e.stage import Raw, Stage, eventually
+from e2e.stage import NODE_AGENT, Raw, Stage, eventually
 from kubeshare import fakegpu
 from wakeups import least_disturbed
 
 pytestmark = pytest.mark.lab
 
 GIB = 1 << 30
+HERE = "node-1"
 WINDOW_NS = 4_000_000_000
 TOLERANCE = 0.04
 LOOK_AROUND = """
@@ -120,6 +122,69 @@ def test_two_containers_of_a_pod_have_shares_of_two_gpus(stage: Stage, space: Sp
     for _, uuid, name in holders_of(space, "a"):
         assert seen_by(space, "a", name) == {uuid: GIB}
         expect_shares(stage, node, uuid, {name: 0.6})
+
+
+@pytest.fixture
+def sockets(stage: Stage) -> Iterator[dict[str, str]]:
+    """UUID of each GPU of node-1 -> the one CPU near it, as if the machine had two sockets."""
+    if len(os.sched_getaffinity(0)) < 2:
+        pytest.skip("this machine has one CPU")
+    devices = stage.node(HERE).layout.folder / "driver/sys/bus/pci/devices"
+    files = sorted(devices.glob("*/local_cpulist"))
+    before = [file.read_text() for file in files]
+    for cpu, file in enumerate(files):
+        file.write_text(f"{cpu}\n")
+
+    def near() -> dict[str, str]:
+        node = stage.find("/apis/kubeshare.nthu/v1/gpunodes", HERE)
+        assert node is not None
+        return {gpu["uuid"]: gpu["cpuList"] for gpu in node["spec"]["devices"]}
+
+    eventually(lambda: sorted(near().values()) == ["0", "1"], "the agent to read it", explain=str)
+    yield near()
+    for file, text in zip(files, before, strict=True):
+        file.write_text(text)
+    stage.configure()
+
+
+def allowed(space: Space, pod: str, name: str) -> str:
+    """The CPUs that a container may use, according to the kernel."""
+    which = ("exec", "-n", space.name, pod, "-c", name, "--")
+    words = space.stage.kubectl(*which, "grep", "Cpus_allowed_list", "/proc/self/status")
+    return words.split()[-1]
+
+
+def test_each_container_is_bound_to_the_cpus_near_its_gpu(
+    stage: Stage, space: Space, sockets: dict[str, str]
+) -> None:
+    written = {
+        f"kubeshare.nthu/share.{name}": f"request=.6,memory=1Gi,containers={name}"
+        for name in ("learn", "serve")
+    }
+    absent = {"kubeshare.nthu/request": ""}
+    containers = [container(REST) | {"name": name} for name in ("learn", "serve", "log")]
+    space.plain(
+        "a", "", annotations=absent | written, containers=containers,
+        nodeSelector={"kubernetes.io/hostname": HERE},
+    )  # fmt: skip
+    space.until_phase("a", "Running")
+    everything = allowed(space, "a", "log")
+    near = {share: sockets[uuid] for _, uuid, share in holders_of(space, "a")}
+    assert sorted(near.values()) == ["0", "1"]
+
+    def expect(expected: dict[str, str]) -> None:
+        def found() -> dict[str, str]:
+            return {name: allowed(space, "a", name) for name in expected}
+
+        eventually(lambda: found() == expected, f"CPUs {expected}", explain=lambda: str(found()))
+
+    expect(near | {"log": everything})
+    # The next agent knows them from their cgroups, and releases them.
+    gone = stage.containers(NODE_AGENT, HERE)
+    stage.kill_process(NODE_AGENT, HERE)
+    stage.until_ready(NODE_AGENT, HERE, but=gone)
+    stage.configure(cpuCores="none")
+    expect(dict.fromkeys(("learn", "serve", "log"), everything))
 
 
 def test_a_gpu_and_a_half_and_a_limit_while_alone(stage: Stage, space: Space) -> None:

@@ -9,7 +9,7 @@ of the ConfigMap reports the error.
 
 import re
 from collections.abc import Callable
-from typing import Annotated, Final, Literal
+from typing import Annotated, Final, Literal, TypeAlias
 
 import msgspec
 import structlog
@@ -77,6 +77,9 @@ class AutoscalerConfiguration(_Strict, frozen=True, kw_only=True):
     placeholders: Annotated[int, Meta(ge=0, le=64)] = 0
 
 
+CpuCores: TypeAlias = Literal["all", "none"] | Annotated[int, Meta(ge=1, le=1024)]
+"""How many of the CPU cores near each of its GPUs a container is bound to; ``none``: to no CPUs."""
+
 _TERM: Final = r"[^=,\s]+=[^=,\s]*"
 Selector = Annotated[str, Meta(max_length=1024, pattern=f"^{_TERM}(,{_TERM})*$")]
 
@@ -135,6 +138,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
             across the cluster, or only within a namespace.
         gpuid_scope: which vGPUs an author may name by GPUID: any, those that no other namespace
             holds, or none.
+        cpu_cores: how many of the CPU cores near its GPUs a container with shares is bound to.
     """
 
     pool: PoolConfiguration = field(default_factory=PoolConfiguration)
@@ -147,6 +151,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     set_aside_seconds: Annotated[float, Meta(ge=1, le=3600)] = 60.0
     label_scope: LabelScope = "cluster"
     gpuid_scope: GpuidScope = "cluster"
+    cpu_cores: CpuCores = "all"
 
 
 class ConfigMap(Struct, frozen=True, kw_only=True):
@@ -214,6 +219,20 @@ def parse(text: str) -> Configuration:
         return msgspec.convert(document or {}, Configuration)
     except msgspec.ValidationError as error:
         raise _invalid_value(str(error)) from None
+
+
+def parse_cpu_cores(text: str, field: str) -> CpuCores:
+    """Parse the number of cores in an annotation.
+
+    Raises:
+        InvalidValueError: it is none; under the name `field`.
+    """
+    try:
+        cores: CpuCores = msgspec.convert(text, CpuCores, strict=False)
+    except msgspec.ValidationError:
+        message = f'"{text}" is not all, none or a number from 1 to 1024'
+        raise InvalidValueError(field, message) from None
+    return cores
 
 
 def watch_configuration(client: Client) -> Reflector[ConfigMap]:

@@ -12,6 +12,9 @@ from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.node import boot, lock
 from kubeshare.node.claim_mounts import ClaimMounts
+from kubeshare.node.cpu.binder import CpuBinder
+from kubeshare.node.cpu.cores import read_cores
+from kubeshare.node.cpu.cpusets import Cpusets
 from kubeshare.node.device_plugin.gpushare import GpushareResources
 from kubeshare.node.device_plugin.vcuda import VcudaResources
 from kubeshare.node.dra.account import OnEnded, ignore
@@ -27,7 +30,12 @@ from kubeshare.node.gpus.discovery import GpuProcess, NvmlGpus
 from kubeshare.node.gpus.dra_gpus import DraGpus
 from kubeshare.node.gpus.inventory import Gpus, GpusInUse, Inventory
 from kubeshare.node.gpus.placeholder_gpu import AllocatedGpus, PlaceholderGpus
-from kubeshare.node.gpus.pod_resources import allocated_gpus, gpus_in_use, gpus_of_others
+from kubeshare.node.gpus.pod_resources import (
+    allocated_gpus,
+    exclusive_cpus,
+    gpus_in_use,
+    gpus_of_others,
+)
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.node_view import NodePod, NodeView
 from kubeshare.node.paths import NodePaths
@@ -153,6 +161,18 @@ class Agent:
             self.events,
             policy=escapes,
         )
+        self.cpu_binder = CpuBinder(
+            self.view,
+            self.grants,
+            self.inventory,
+            cpusets=Cpusets(paths.cgroups),
+            cores=partial(read_cores, paths.cpus),
+            default=lambda: self.gpushare.configuration.now().cpu_cores,
+            exclusive_cpus=partial(exclusive_cpus, socket),
+            grants_of=mounts.of_process,
+            events=self.events,
+        )
+        self.gpushare.configuration.subscribe(self._bind_cpus)
         self.driver = Driver(self, paths.plugin_socket, paths.registration_socket)
 
     async def prepare(self, claim: ClaimReference) -> list[PreparedDevice]:
@@ -169,6 +189,9 @@ class Agent:
     def _pod_changed(self, change: Change[NodePod]) -> None:
         if change.object.uses_whole_gpus:
             self.inventory.refresh_soon()
+
+    def _bind_cpus(self) -> None:
+        self.cpu_binder.controller.queue.add(self.view.node)
 
     def void_former_boot(self, now: str) -> None:
         """Remove the grants of an earlier boot than `now`: their pods ended with it."""
@@ -188,6 +211,7 @@ class Agent:
             await self.inventory.first_reading.wait()
             self.void_former_boot(boot.current())
             self.reconciler.start()
+            self._bind_cpus()
             async with self.driver:
                 await asyncio.Event().wait()
 
@@ -200,6 +224,7 @@ class Agent:
         program.add_reflector(self.inventory.reflector)
         program.add_controller(self.reconciler.vgpus)
         program.add_controller(self.reconciler.grants)
+        program.add_controller(self.cpu_binder.controller)
         program.add_controller(self.slices.controller)
         program.add_reflector(self.gpushare.nodes)
         program.add_reflector(self.gpushare.configmaps)
@@ -210,6 +235,7 @@ class Agent:
             program.add_task(plugin.run)
         program.add_task(self.serve)
         self.escapes.register_metrics(program.registry)
+        self.cpu_binder.metrics.register(program.registry)
         program.add_check(
             lambda: None if self.driver.registered.is_set() else "not registered with the kubelet"
         )

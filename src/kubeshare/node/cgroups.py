@@ -37,8 +37,20 @@ def parse_cgroup(text: str) -> CgroupIds:
     for line in text.splitlines():
         path = line.split(":", 2)[-1]
         for name in path.split("/"):
-            if found := _CONTAINER.search(name):
-                containers[found[1]] = None
-            if found := _POD.search(name):
-                pods[found[1].replace("_", "-")] = None
+            if container := container_in(name):
+                containers[container] = None
+            if pod := pod_in(name):
+                pods[pod] = None
     return CgroupIds(tuple(containers), tuple(pods))
+
+
+def container_in(name: str) -> str:
+    """The container's id in the name of a cgroup; ``""`` if it is not a container's."""
+    found = _CONTAINER.search(name)
+    return found[1] if found else ""
+
+
+def pod_in(name: str) -> str:
+    """The pod's uid in the name of a cgroup; ``""`` if it is not a pod's."""
+    found = _POD.search(name)
+    return found[1].replace("_", "-") if found else ""

@@ -26,9 +26,10 @@ _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
 class NodeContainerLimits(Struct, frozen=True):
-    """The limits of a container."""
+    """The limits and requests of a container."""
 
     limits: dict[str, str | int] = {}
+    requests: dict[str, str | int] = {}
 
 
 class NodeContainerSpec(Struct, frozen=True):

@@ -71,3 +71,13 @@ class NodePaths:
     def library_folder(self) -> Path:
         """The device library for containers, never on a noexec file system."""
         return self.root / "var/lib/kubeshare/lib"
+
+    @property
+    def cgroups(self) -> Path:
+        """The control groups of the node, of version 1 or 2."""
+        return self.root / "sys/fs/cgroup"
+
+    @property
+    def cpus(self) -> Path:
+        """What the kernel's sysfs has about the CPUs."""
+        return self.root / "sys/devices/system/cpu"

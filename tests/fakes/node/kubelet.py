@@ -22,6 +22,7 @@ class FakeKubelet:
         devices: (namespace, pod) -> resource name -> device ids.
         claimed: (namespace, pod) -> driver, pool and name of each device of its claims.
         offered: resource name -> ids of the devices that plugins offer.
+        exclusive_cpus: the CPUs that its CPU manager assigns.
         cdi_devices: (namespace, pod) -> full names of the CDI devices of these.
         lists: how often PodResources was asked.
         answers: whether PodResources answers.
@@ -31,6 +32,7 @@ class FakeKubelet:
         self.devices: dict[tuple[str, str], dict[str, list[str]]] = {}
         self.claimed: dict[tuple[str, str], list[tuple[str, str, str]]] = {}
         self.offered: dict[str, list[str]] = {}
+        self.exclusive_cpus: list[int] = []
         self.cdi_devices: dict[tuple[str, str], list[str]] = {}
         self.lists = 0
         self.answers = True
@@ -118,7 +120,9 @@ class FakeKubelet:
         self, _request: Any, context: Any
     ) -> podresources_pb2.AllocatableResourcesResponse:
         await self._check_answers(context)
-        return podresources_pb2.AllocatableResourcesResponse(devices=_devices(self.offered))
+        return podresources_pb2.AllocatableResourcesResponse(
+            devices=_devices(self.offered), cpu_ids=self.exclusive_cpus
+        )
 
     async def _check_answers(self, context: Any) -> None:
         if not self.answers:

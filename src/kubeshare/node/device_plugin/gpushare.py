@@ -54,6 +54,7 @@ class GpushareResources:
     Attributes:
         nodes: watches this node's Node.
         configmaps: watches the configuration.
+        configuration: the one in force.
         controller: reconciles what is offered.
         plugin: speaks to the kubelet; a task of the program runs it.
     """
@@ -74,7 +75,7 @@ class GpushareResources:
         self._was_offered = False
         self.nodes: Reflector[Node] = Reflector(client, NODES, fields=f"metadata.name={node}")
         self.configmaps = watch_configuration(client)
-        self._configuration = DynamicConfiguration(self.configmaps)
+        self.configuration = DynamicConfiguration(self.configmaps)
         self.plugin = DevicePlugin(paths.device_plugins_folder, GPU_MEMORY, ENDPOINT)
         self.controller: Controller[str] = Controller("gpushare-resources", self.reconcile)
         self.controller.watch(self.nodes, lambda _: (node,))
@@ -87,7 +88,7 @@ class GpushareResources:
         if node is None or family_of(node) != FAMILY_GPUSHARE:
             return None
         return GpushareSettings(
-            unit_bytes=self._configuration.now().gpushare.unit_bytes,
+            unit_bytes=self.configuration.now().gpushare.unit_bytes,
             limits_memory=node.metadata.labels.get(LABEL_NO_ISOLATION) != "true",
         )
 
@@ -114,7 +115,7 @@ class GpushareResources:
         """The units to offer; None if none are to be offered on this node."""
         if not is_owned(found) or family_of(node) != FAMILY_GPUSHARE:
             return None
-        configuration = self._configuration.now().gpushare
+        configuration = self.configuration.now().gpushare
         gpus = divide(found.spec.devices, configuration.unit_bytes, usable=accepts_holders(found))
         if largest_size(gpus) <= MAX_MESSAGE_BYTES:
             return gpus

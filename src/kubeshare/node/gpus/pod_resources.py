@@ -95,6 +95,19 @@ async def _offered_gpus(socket: Path) -> set[str]:
     return set(_uuids(answer.devices))
 
 
+async def exclusive_cpus(socket: Path) -> set[int]:
+    """The CPUs that the kubelet assigns to single containers; empty unless it assigns CPUs.
+
+    Only the policies of its CPU manager that bind containers have any.
+
+    Raises:
+        PodResourcesError: the kubelet does not answer.
+    """
+    request = messages.AllocatableResourcesRequest()
+    answer = await _ask(socket, _ALLOCATABLE, request, messages.AllocatableResourcesResponse)
+    return set(answer.cpu_ids)
+
+
 async def _list_pods(socket: Path) -> list[messages.PodResources]:
     request = messages.ListPodResourcesRequest()
     answer = await _ask(socket, _LIST, request, messages.ListPodResourcesResponse)

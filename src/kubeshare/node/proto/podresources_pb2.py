@@ -20,7 +20,7 @@ _sym_db = _symbol_database.Default()
 
 
 DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(
-    b'\n\'kubeshare/node/proto/podresources.proto\x12\x02v1"\x1d\n\x1b\x41llocatableResourcesRequest"E\n\x1c\x41llocatableResourcesResponse\x12%\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x14.v1.ContainerDevices"\x19\n\x17ListPodResourcesRequest"C\n\x18ListPodResourcesResponse\x12\'\n\rpod_resources\x18\x01 \x03(\x0b\x32\x10.v1.PodResources"[\n\x0cPodResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12*\n\ncontainers\x18\x03 \x03(\x0b\x32\x16.v1.ContainerResources"y\n\x12\x43ontainerResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x14.v1.ContainerDevices\x12.\n\x11\x64ynamic_resources\x18\x05 \x03(\x0b\x32\x13.v1.DynamicResource"=\n\x10\x43ontainerDevices\x12\x15\n\rresource_name\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t"j\n\x0f\x44ynamicResource\x12\x12\n\nclaim_name\x18\x02 \x01(\t\x12\x17\n\x0f\x63laim_namespace\x18\x03 \x01(\t\x12*\n\x0f\x63laim_resources\x18\x04 \x03(\x0b\x32\x11.v1.ClaimResource"p\n\rClaimResource\x12"\n\x0b\x63\x64i_devices\x18\x01 \x03(\x0b\x32\r.v1.CDIDevice\x12\x13\n\x0b\x64river_name\x18\x02 \x01(\t\x12\x11\n\tpool_name\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65vice_name\x18\x04 \x01(\t"\x19\n\tCDIDevice\x12\x0c\n\x04name\x18\x01 \x01(\t2\xb9\x01\n\x12PodResourcesLister\x12\x43\n\x04List\x12\x1b.v1.ListPodResourcesRequest\x1a\x1c.v1.ListPodResourcesResponse"\x00\x12^\n\x17GetAllocatableResources\x12\x1f.v1.AllocatableResourcesRequest\x1a .v1.AllocatableResourcesResponse"\x00\x62\x06proto3'
+    b'\n\'kubeshare/node/proto/podresources.proto\x12\x02v1"\x1d\n\x1b\x41llocatableResourcesRequest"V\n\x1c\x41llocatableResourcesResponse\x12%\n\x07\x64\x65vices\x18\x01 \x03(\x0b\x32\x14.v1.ContainerDevices\x12\x0f\n\x07\x63pu_ids\x18\x02 \x03(\x03"\x19\n\x17ListPodResourcesRequest"C\n\x18ListPodResourcesResponse\x12\'\n\rpod_resources\x18\x01 \x03(\x0b\x32\x10.v1.PodResources"[\n\x0cPodResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x11\n\tnamespace\x18\x02 \x01(\t\x12*\n\ncontainers\x18\x03 \x03(\x0b\x32\x16.v1.ContainerResources"y\n\x12\x43ontainerResources\x12\x0c\n\x04name\x18\x01 \x01(\t\x12%\n\x07\x64\x65vices\x18\x02 \x03(\x0b\x32\x14.v1.ContainerDevices\x12.\n\x11\x64ynamic_resources\x18\x05 \x03(\x0b\x32\x13.v1.DynamicResource"=\n\x10\x43ontainerDevices\x12\x15\n\rresource_name\x18\x01 \x01(\t\x12\x12\n\ndevice_ids\x18\x02 \x03(\t"j\n\x0f\x44ynamicResource\x12\x12\n\nclaim_name\x18\x02 \x01(\t\x12\x17\n\x0f\x63laim_namespace\x18\x03 \x01(\t\x12*\n\x0f\x63laim_resources\x18\x04 \x03(\x0b\x32\x11.v1.ClaimResource"p\n\rClaimResource\x12"\n\x0b\x63\x64i_devices\x18\x01 \x03(\x0b\x32\r.v1.CDIDevice\x12\x13\n\x0b\x64river_name\x18\x02 \x01(\t\x12\x11\n\tpool_name\x18\x03 \x01(\t\x12\x13\n\x0b\x64\x65vice_name\x18\x04 \x01(\t"\x19\n\tCDIDevice\x12\x0c\n\x04name\x18\x01 \x01(\t2\xb9\x01\n\x12PodResourcesLister\x12\x43\n\x04List\x12\x1b.v1.ListPodResourcesRequest\x1a\x1c.v1.ListPodResourcesResponse"\x00\x12^\n\x17GetAllocatableResources\x12\x1f.v1.AllocatableResourcesRequest\x1a .v1.AllocatableResourcesResponse"\x00\x62\x06proto3'
 )
 
 _globals = globals()
@@ -33,23 +33,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
     _globals["_ALLOCATABLERESOURCESREQUEST"]._serialized_start = 47
     _globals["_ALLOCATABLERESOURCESREQUEST"]._serialized_end = 76
     _globals["_ALLOCATABLERESOURCESRESPONSE"]._serialized_start = 78
-    _globals["_ALLOCATABLERESOURCESRESPONSE"]._serialized_end = 147
-    _globals["_LISTPODRESOURCESREQUEST"]._serialized_start = 149
-    _globals["_LISTPODRESOURCESREQUEST"]._serialized_end = 174
-    _globals["_LISTPODRESOURCESRESPONSE"]._serialized_start = 176
-    _globals["_LISTPODRESOURCESRESPONSE"]._serialized_end = 243
-    _globals["_PODRESOURCES"]._serialized_start = 245
-    _globals["_PODRESOURCES"]._serialized_end = 336
-    _globals["_CONTAINERRESOURCES"]._serialized_start = 338
-    _globals["_CONTAINERRESOURCES"]._serialized_end = 459
-    _globals["_CONTAINERDEVICES"]._serialized_start = 461
-    _globals["_CONTAINERDEVICES"]._serialized_end = 522
-    _globals["_DYNAMICRESOURCE"]._serialized_start = 524
-    _globals["_DYNAMICRESOURCE"]._serialized_end = 630
-    _globals["_CLAIMRESOURCE"]._serialized_start = 632
-    _globals["_CLAIMRESOURCE"]._serialized_end = 744
-    _globals["_CDIDEVICE"]._serialized_start = 746
-    _globals["_CDIDEVICE"]._serialized_end = 771
-    _globals["_PODRESOURCESLISTER"]._serialized_start = 774
-    _globals["_PODRESOURCESLISTER"]._serialized_end = 959
+    _globals["_ALLOCATABLERESOURCESRESPONSE"]._serialized_end = 164
+    _globals["_LISTPODRESOURCESREQUEST"]._serialized_start = 166
+    _globals["_LISTPODRESOURCESREQUEST"]._serialized_end = 191
+    _globals["_LISTPODRESOURCESRESPONSE"]._serialized_start = 193
+    _globals["_LISTPODRESOURCESRESPONSE"]._serialized_end = 260
+    _globals["_PODRESOURCES"]._serialized_start = 262
+    _globals["_PODRESOURCES"]._serialized_end = 353
+    _globals["_CONTAINERRESOURCES"]._serialized_start = 355
+    _globals["_CONTAINERRESOURCES"]._serialized_end = 476
+    _globals["_CONTAINERDEVICES"]._serialized_start = 478
+    _globals["_CONTAINERDEVICES"]._serialized_end = 539
+    _globals["_DYNAMICRESOURCE"]._serialized_start = 541
+    _globals["_DYNAMICRESOURCE"]._serialized_end = 647
+    _globals["_CLAIMRESOURCE"]._serialized_start = 649
+    _globals["_CLAIMRESOURCE"]._serialized_end = 761
+    _globals["_CDIDEVICE"]._serialized_start = 763
+    _globals["_CDIDEVICE"]._serialized_end = 788
+    _globals["_PODRESOURCESLISTER"]._serialized_start = 791
+    _globals["_PODRESOURCESLISTER"]._serialized_end = 976
 # @@protoc_insertion_point(module_scope)

@@ -6,29 +6,42 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+
 class AllocatableResourcesRequest(_message.Message):
     __slots__ = ()
+
     def __init__(self) -> None: ...
 
+
 class AllocatableResourcesResponse(_message.Message):
-    __slots__ = ("devices",)
+    __slots__ = ("devices", "cpu_ids")
     DEVICES_FIELD_NUMBER: _ClassVar[int]
+    CPU_IDS_FIELD_NUMBER: _ClassVar[int]
     devices: _containers.RepeatedCompositeFieldContainer[ContainerDevices]
+    cpu_ids: _containers.RepeatedScalarFieldContainer[int]
+
     def __init__(
-        self, devices: _Optional[_Iterable[_Union[ContainerDevices, _Mapping]]] = ...
+        self,
+        devices: _Optional[_Iterable[_Union[ContainerDevices, _Mapping]]] = ...,
+        cpu_ids: _Optional[_Iterable[int]] = ...,
     ) -> None: ...
+
 
 class ListPodResourcesRequest(_message.Message):
     __slots__ = ()
+
     def __init__(self) -> None: ...
+
 
 class ListPodResourcesResponse(_message.Message):
     __slots__ = ("pod_resources",)
     POD_RESOURCES_FIELD_NUMBER: _ClassVar[int]
     pod_resources: _containers.RepeatedCompositeFieldContainer[PodResources]
+
     def __init__(
         self, pod_resources: _Optional[_Iterable[_Union[PodResources, _Mapping]]] = ...
     ) -> None: ...
+
 
 class PodResources(_message.Message):
     __slots__ = ("name", "namespace", "containers")
@@ -38,12 +51,14 @@ class PodResources(_message.Message):
     name: str
     namespace: str
     containers: _containers.RepeatedCompositeFieldContainer[ContainerResources]
+
     def __init__(
         self,
         name: _Optional[str] = ...,
         namespace: _Optional[str] = ...,
         containers: _Optional[_Iterable[_Union[ContainerResources, _Mapping]]] = ...,
     ) -> None: ...
+
 
 class ContainerResources(_message.Message):
     __slots__ = ("name", "devices", "dynamic_resources")
@@ -53,6 +68,7 @@ class ContainerResources(_message.Message):
     name: str
     devices: _containers.RepeatedCompositeFieldContainer[ContainerDevices]
     dynamic_resources: _containers.RepeatedCompositeFieldContainer[DynamicResource]
+
     def __init__(
         self,
         name: _Optional[str] = ...,
@@ -60,15 +76,18 @@ class ContainerResources(_message.Message):
         dynamic_resources: _Optional[_Iterable[_Union[DynamicResource, _Mapping]]] = ...,
     ) -> None: ...
 
+
 class ContainerDevices(_message.Message):
     __slots__ = ("resource_name", "device_ids")
     RESOURCE_NAME_FIELD_NUMBER: _ClassVar[int]
     DEVICE_IDS_FIELD_NUMBER: _ClassVar[int]
     resource_name: str
     device_ids: _containers.RepeatedScalarFieldContainer[str]
+
     def __init__(
         self, resource_name: _Optional[str] = ..., device_ids: _Optional[_Iterable[str]] = ...
     ) -> None: ...
+
 
 class DynamicResource(_message.Message):
     __slots__ = ("claim_name", "claim_namespace", "claim_resources")
@@ -78,12 +97,14 @@ class DynamicResource(_message.Message):
     claim_name: str
     claim_namespace: str
     claim_resources: _containers.RepeatedCompositeFieldContainer[ClaimResource]
+
     def __init__(
         self,
         claim_name: _Optional[str] = ...,
         claim_namespace: _Optional[str] = ...,
         claim_resources: _Optional[_Iterable[_Union[ClaimResource, _Mapping]]] = ...,
     ) -> None: ...
+
 
 class ClaimResource(_message.Message):
     __slots__ = ("cdi_devices", "driver_name", "pool_name", "device_name")
@@ -95,6 +116,7 @@ class ClaimResource(_message.Message):
     driver_name: str
     pool_name: str
     device_name: str
+
     def __init__(
         self,
         cdi_devices: _Optional[_Iterable[_Union[CDIDevice, _Mapping]]] = ...,
@@ -103,8 +125,10 @@ class ClaimResource(_message.Message):
         device_name: _Optional[str] = ...,
     ) -> None: ...
 
+
 class CDIDevice(_message.Message):
     __slots__ = ("name",)
     NAME_FIELD_NUMBER: _ClassVar[int]
     name: str
+
     def __init__(self, name: _Optional[str] = ...) -> None: ...

@@ -1,0 +1,1 @@
+"""Binds containers with shares to the CPUs near their GPUs."""
