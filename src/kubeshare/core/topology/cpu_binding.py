@@ -1,4 +1,4 @@
-"""Chooses the CPUs for containers with GPUs, as the Gaia paper binds them.
+"""Chooses the CPUs for containers with GPUs, as in the Gaia paper.
 
 Gaia binds each GPU to its nearest n cores: those of the GPU's NUMA node, which the kernel
 lists for each PCI device. A *core* is a physical one: its SMT siblings stay together, since two

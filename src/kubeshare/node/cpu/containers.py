@@ -1,4 +1,4 @@
-"""Finds the containers of a node that use GPUs, and the CPUs near these.
+"""Finds a node's containers with GPUs and the CPUs near these.
 
 Which container a cgroup is of says its name, which the container runtime gave it; which GPUs a
 container uses says the grant that its processes have mounted, of those of its pod.

@@ -1,4 +1,4 @@
-"""Reads and writes the CPU sets of containers, in cgroups of version 1 and 2.
+"""Reads and writes the CPU sets of containers in their cgroups.
 
 Only cgroups that the container runtime made are found, by the pod's uid and the container's id
 in their names: the search stops at a container, which may have cgroups of its own below. A set
