@@ -7,10 +7,12 @@ import pytest
 
 from expectations.vgpus import expect_holders
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.extender import bind, placed, pod, schedule, start
-from fakes.cluster.pods import bound
+from fakes.cluster.extender import bind, placed, pod, schedule, start, vgpus
+from fakes.cluster.pods import bound, holders
 from fakes.cluster.state import the_pod
+from kubeshare.core.units import GI
 from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
+from kubeshare.kube.resources import RESOURCE_QUOTAS
 from kubeshare.simulator.control import Fault
 
 REPLICAS = ("extender", "extender/second")
@@ -60,6 +62,40 @@ def test_the_share_of_a_bound_pod_is_never_taken_back(seed: int) -> None:
             assert the_pod(cluster, name)["metadata"]["uid"] == uids[name], "it was evicted"
             assert held[name][0] == the_pod(cluster, name)["spec"]["nodeName"]
         assert cluster.running(*names)
+
+    run()
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_no_two_programs_exceed_a_quota_of_the_namespace(seed: int) -> None:
+    @scenario(n1=4, n2=4)
+    async def run(cluster: FakeCluster) -> None:
+        cluster.configure(owned={"mixed": True})
+        hard = {"requests.kubeshare.nthu/gpu-memory": "10Gi"}
+        metadata = {"name": "gpus", "namespace": "default"}
+        cluster.server.seed(RESOURCE_QUOTAS, {"metadata": metadata, "spec": {"hard": hard}})
+        await start(cluster, *REPLICAS)
+        cluster.start("scheduler")
+        await cluster.quiet(1)
+        most = 0
+
+        def look(*_: object) -> None:
+            nonlocal most
+            held = (each for vgpu in vgpus(cluster) for each in holders(vgpu))
+            most = max(most, sum(each["memoryBytes"] for each in held if each.get("podUid")))
+
+        cluster.server.storage.after_change.append(look)
+        draw = random.Random(seed)
+        names = [f"p{number}" for number in range(24)]
+        for name in names:
+            pod(cluster, name, draw.randint(1, 4))
+        for number in range(8):
+            cluster.share(f"s{number}", "0.2", memory="3Gi")
+        await asyncio.gather(
+            *(schedule(cluster, name, draw.choice(REPLICAS), attempts=8) for name in names)
+        )
+        await cluster.quiet(BIND_SECONDS)
+        assert 7 * GI <= most <= 10 * GI, "what fits is used, and no more"
 
     run()
 

@@ -1,6 +1,6 @@
 """The vGPUs, nodes and pods of the cluster, for a controller."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from kubeshare.api.demands import Demands
 from kubeshare.api.state.assume_cache import AssumeCache
@@ -12,6 +12,7 @@ from kubeshare.api.types.constants import LABEL_VGPU
 from kubeshare.api.types.v1 import VGPU, GPUNode
 from kubeshare.core.demand import LabelScope
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.quota.namespace import NamespaceQuota
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Change
 from kubeshare.kube.client.client import Client
@@ -30,6 +31,7 @@ class ClusterState:
         gpunodes: watches the GPUNodes.
         nodes: watches the nodes.
         pods: watches all pods; it gets indexes of the pods that use GPUs.
+        quotas: namespace → its quotas.
         label_scope: the scope of labels that is configured now.
         built: called after the whole ledger has been built.
 
@@ -47,10 +49,11 @@ class ClusterState:
         gpunodes: Reflector[GPUNode],
         nodes: Reflector[core_v1.Node],
         pods: Reflector[core_v1.Pod],
+        quotas: Callable[[str], Sequence[NamespaceQuota]] = lambda _: (),
         label_scope: Callable[[], LabelScope] = lambda: "cluster",
         built: Callable[[], None] = lambda: None,
     ) -> None:
-        self.pool = VGPUStore(client, vgpus, manager)
+        self.pool = VGPUStore(client, vgpus, manager, quotas)
         self.demands = Demands()
         self._pods = pods.store
         self._pods.add_index(_BY_VGPU, _vgpu_of_sharing_pod)

@@ -83,6 +83,7 @@ def start_cluster_informers(
     resourcequotas: Reflector[ResourceQuota] = program.add_reflector(Reflector(client, QUOTAS))
     configmaps = program.add_reflector(watch_configuration(client))
     configuration = DynamicConfiguration(configmaps, recorder)
+    quotas = Quotas(resourcequotas)
     cluster_state = ClusterState(
         client,
         manager,
@@ -90,6 +91,7 @@ def start_cluster_informers(
         gpunodes=gpunodes,
         nodes=nodes,
         pods=pods,
+        quotas=quotas.of,
         label_scope=lambda: configuration.now().label_scope,
         built=built,
     )
@@ -102,5 +104,5 @@ def start_cluster_informers(
         configuration=configuration,
         configmaps=configmaps,
         resourcequotas=resourcequotas,
-        quotas=Quotas(resourcequotas),
+        quotas=quotas,
     )

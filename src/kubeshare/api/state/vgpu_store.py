@@ -14,12 +14,14 @@ from kubeshare.api import holders
 from kubeshare.api.holder_codec import encode_share
 from kubeshare.api.holders import Operation
 from kubeshare.api.state.assume_cache import AssumeCache
+from kubeshare.api.state.namespace_usage import NamespaceUsage
 from kubeshare.api.types.constants import POOL_STATIC
 from kubeshare.api.types.v1 import VGPU, VGPUS, Holder
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.gpuid import object_name
 from kubeshare.core.ledger.device import Device
+from kubeshare.core.quota.namespace import NamespaceQuota, is_exceeded
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Change as Event
 from kubeshare.kube.client.client import Client
@@ -63,10 +65,19 @@ class VGPUStore:
         client: reads and patches them.
         reflector: watches them.
         manager: the field manager of the patches.
+        quotas: namespace → its quotas.
     """
 
-    def __init__(self, client: Client, reflector: Reflector[VGPU], manager: str) -> None:
+    def __init__(
+        self,
+        client: Client,
+        reflector: Reflector[VGPU],
+        manager: str,
+        quotas: Callable[[str], Sequence[NamespaceQuota]] = lambda _: (),
+    ) -> None:
         self._client = client
+        self._quotas = quotas
+        self._usage = NamespaceUsage(client, reflector)
         self._latest = AssumeCache(reflector)
         self._latest.add_index(_BY_HOLDER, _demands)
         self._latest.add_index(_BY_NODE, lambda vgpu: [vgpu.spec.node_name])
@@ -196,7 +207,8 @@ class VGPUStore:
             reservations: bound decisions, each made from the state after those before it.
 
         Raises:
-            StaleDecisionError: the state has changed; none of the demands holds anything.
+            StaleDecisionError: the state has changed, or others have used a quota of the namespace
+                at the same moment; none of the demands holds anything.
         """
         for reservation in reservations:
             for device in reservation.decision.new:
@@ -213,11 +225,22 @@ class VGPUStore:
             try:
                 written[name] = await self._add(name, demand, share, reservation.attempt)
             except StaleDecisionError:
-                for earlier, uid in reversed(added):
-                    if earlier in written:
-                        await self._roll_back(written, earlier, uid)
+                await self._roll_back_all(written, added)
                 raise
             added.append((name, demand.uid))
+        namespaces = {each.demand.namespace for each in reservations}
+        if exceeded := await self._exceeded_quota(namespaces, written.values()):
+            await self._roll_back_all(written, added)
+            raise StaleDecisionError(f"others have used a quota of namespace {exceeded} meanwhile")
+
+    async def _exceeded_quota(self, namespaces: Iterable[str], written: Iterable[VGPU]) -> str:
+        """The namespace that exceeds a quota with what has been written; ``""`` for none."""
+        last = max(written, key=lambda vgpu: int(vgpu.metadata.resource_version), default=None)
+        for namespace in sorted(namespaces):
+            rows = self._quotas(namespace)
+            if rows and last and is_exceeded(rows, await self._usage.after(last, namespace)):
+                return namespace
+        return ""
 
     async def release(self, name: str, demand: str, attempt: int | None = None) -> VGPU | None:
         """Remove the holder of a demand, unless it names a pod.
@@ -348,6 +371,13 @@ class VGPUStore:
             raise StaleDecisionError(str(error)) from error
         self._latest.assume(made)
         self._unsettled.discard(device.id)
+
+    async def _roll_back_all(
+        self, written: dict[str, VGPU], added: Sequence[tuple[str, str]]
+    ) -> None:
+        for name, demand in reversed(added):
+            if name in written:
+                await self._roll_back(written, name, demand)
 
     async def _roll_back(self, written: dict[str, VGPU], name: str, demand: str) -> None:
         """Remove the holders of a demand from the very state that this program has written.

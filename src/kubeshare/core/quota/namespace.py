@@ -72,6 +72,15 @@ class HeldIndex:
         """Ignore a change of a node, which holds nothing itself."""
 
 
+def is_exceeded(rows: Sequence[NamespaceQuota], held: Held) -> bool:
+    """Whether a namespace holds more than one of its quotas allows."""
+    return any(
+        (row.micros is not None and held.micros > row.micros)
+        or (row.memory_bytes is not None and held.memory_bytes > row.memory_bytes)
+        for row in rows
+    )
+
+
 def within_quotas(policy: Policy, quotas: Callable[[str], Sequence[NamespaceQuota]]) -> Policy:
     """Wrap a policy with quotas.
 

@@ -1,0 +1,94 @@
+"""Knows what a namespace held right after a write of this program.
+
+Two programs that decide at one moment do not see each other's shares, so a namespace with a quota
+could get both. The API server orders their writes, and a watch delivers them in that order. So
+each waits until its own write is delivered and looks at the sum of that moment: the later writer
+sees the share of the earlier one.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable
+from typing import Final, NamedTuple
+
+from kubeshare.api.types.v1 import VGPU, VGPUS
+from kubeshare.core.quota.namespace import Held
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import DELETED, Change
+from kubeshare.kube.client.client import Client
+
+WATCH_SECONDS: Final = 2.0
+"""Seconds to wait for a watch; then all vGPUs are read instead."""
+
+_VGPUS: Final = VGPUS.into(VGPU)
+
+
+class _Waiter(NamedTuple):
+    """Who waits for a version of a vGPU, and for which namespace."""
+
+    version: int
+    namespace: str
+    held: asyncio.Future[Held]
+
+
+class NamespaceUsage:
+    """Adds up the holders of each namespace.
+
+    Args:
+        client: reads the vGPUs if the watch is late.
+        reflector: watches the vGPUs.
+    """
+
+    def __init__(self, client: Client, reflector: Reflector[VGPU]) -> None:
+        self._client = client
+        self._store = reflector.store
+        self._held: defaultdict[str, Held] = defaultdict(Held)
+        self._waiters: defaultdict[str, list[_Waiter]] = defaultdict(list)
+        reflector.subscribe(self._changed)
+
+    async def after(self, written: VGPU, namespace: str) -> Held:
+        """What a namespace held when a vGPU was written, or somewhat later.
+
+        Raises:
+            ApiError: the watch is late, and the API server does not answer.
+        """
+        name, version = written.metadata.name, int(written.metadata.resource_version)
+        known = self._store.get(name)
+        if known is not None and int(known.metadata.resource_version) >= version:
+            return self._held[namespace]
+        waiter = _Waiter(version, namespace, asyncio.get_running_loop().create_future())
+        self._waiters[name].append(waiter)
+        try:
+            async with asyncio.timeout(WATCH_SECONDS):
+                return await waiter.held
+        except TimeoutError:
+            return _sum((await self._client.list(_VGPUS)).items, namespace)
+        finally:
+            self._forget(name, waiter)
+
+    def _forget(self, name: str, waiter: _Waiter) -> None:
+        left = [each for each in self._waiters.pop(name, ()) if each is not waiter]
+        if left:
+            self._waiters[name] = left
+
+    def _changed(self, change: Change[VGPU]) -> None:
+        is_deleted = change.type == DELETED
+        before = change.old or (change.object if is_deleted else None)
+        for vgpu, sign in ((before, -1), (None if is_deleted else change.object, 1)):
+            for holder in vgpu.status.holders if vgpu is not None else ():
+                held = self._held[holder.namespace]
+                micros, memory_bytes = holder.request_micros, holder.memory_bytes
+                self._held[holder.namespace] = held.plus(sign * micros, sign * memory_bytes)
+        metadata = change.object.metadata
+        for waiter in self._waiters.get(metadata.name, ()):
+            if int(metadata.resource_version) >= waiter.version and not waiter.held.done():
+                waiter.held.set_result(self._held[waiter.namespace])
+
+
+def _sum(vgpus: Iterable[VGPU], namespace: str) -> Held:
+    held = Held()
+    for vgpu in vgpus:
+        for holder in vgpu.status.holders:
+            if holder.namespace == namespace:
+                held = held.plus(holder.request_micros, holder.memory_bytes)
+    return held

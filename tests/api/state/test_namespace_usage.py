@@ -1,0 +1,80 @@
+"""A share is given back if the namespace exceeds its quota with what others wrote meanwhile."""
+
+import asyncio
+from collections.abc import Awaitable, Callable
+
+import pytest
+
+from fakes import manifests
+from kubeshare.api.state import namespace_usage
+from kubeshare.api.state.vgpu_store import StaleDecisionError, VGPUStore
+from kubeshare.api.types.v1 import VGPU, VGPUS
+from kubeshare.core.decision import Decision
+from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.quota.namespace import NamespaceQuota
+from kubeshare.core.units import GI
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.simulator.control import FakeApiServer, run_virtual
+
+Scenario = Callable[[FakeApiServer, VGPUStore, VGPUStore], Awaitable[None]]
+
+QUOTA = NamespaceQuota(name="gpus", micros=500_000)
+
+
+def demand(uid: str, namespace: str = "d") -> Demand:
+    return Demand(
+        uid=uid, name=uid, namespace=namespace, request_micros=300_000, memory=Memory(bytes=1)
+    )
+
+
+def bound(device: str) -> Decision:
+    return Decision(outcome="bound", node="n1", devices=(device,), new=(), reasons={})
+
+
+def with_two_programs(scenario: Scenario, *, watching: bool) -> None:
+    """Runs a scenario with the vGPUs ``a`` and ``b`` and two stores, whose watches may be late."""
+
+    async def main() -> None:
+        server = FakeApiServer()
+        for name in "ab":
+            server.seed(VGPUS, manifests.vgpu(name, memoryBytes=GI))
+        stores, tasks = [], []
+        for program in ("first", "second"):
+            client = server.client()
+            reflector: Reflector[VGPU] = Reflector(client, VGPUS.into(VGPU))
+            stores.append(
+                VGPUStore(client, reflector, program, lambda name: [QUOTA] if name == "d" else [])
+            )
+            tasks.append(asyncio.create_task(reflector.run()))
+            await reflector.wait_for_sync()
+        server.freeze_watches(frozen=not watching)
+        await scenario(server, *stores)
+        for task in tasks:
+            task.cancel()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize("watching", [True, False])
+def test_the_later_of_two_writers_gives_its_share_back(*, watching: bool) -> None:
+    async def scenario(_: FakeApiServer, first: VGPUStore, second: VGPUStore) -> None:
+        await first.reserve(demand("p"), bound("a"), attempt=1)
+        with pytest.raises(StaleDecisionError, match="quota of namespace d"):
+            await second.reserve(demand("q"), bound("b"), attempt=1)
+        assert [vgpu.metadata.name for vgpu in first.held_by("p")] == ["a"]
+        assert second.held_by("q") == []
+
+    with_two_programs(scenario, watching=watching)
+
+
+def test_a_late_watch_is_waited_for_only_in_a_namespace_with_a_quota() -> None:
+    async def scenario(_: FakeApiServer, first: VGPUStore, second: VGPUStore) -> None:
+        now = asyncio.get_running_loop().time
+        start = now()
+        await first.reserve(demand("p", namespace="free"), bound("a"), attempt=1)
+        assert now() - start < namespace_usage.WATCH_SECONDS
+        await second.reserve(demand("q"), bound("b"), attempt=1)
+        assert now() - start >= namespace_usage.WATCH_SECONDS
+        assert second.held_by("q")
+
+    with_two_programs(scenario, watching=False)
