@@ -118,12 +118,48 @@ def test_the_annotations_of_a_family_may_be_kept_true(
         "annotate", "pod", "packed", *(f"{key}={value}" for key, value in written.items())
     )
     change_as_device_manager(cluster, "packed", annotations={assigned: "true"})
-    with pytest.raises(LabError, match="changes nothing of a pod but the annotation"):
-        change_as_device_manager(cluster, "packed", annotations={index: "1"})
     change_as_device_manager(cluster, "packed", annotations=dict.fromkeys(written))
     annotations = cluster.kubectl("get", "pod", "packed", "-o", "jsonpath={.metadata.annotations}")
     assert index not in annotations
     cluster.kubectl("delete", "pod", "packed", "--force", "--grace-period=0")
+
+
+NAMES: dict[str, object] = {
+    "annotations": {
+        "kubeshare.nthu/gpuids": "vgpu-1",
+        "kubeshare.nthu/node": "node-1",
+        "tencent.com/predicate-gpu-idx-0": "2",
+        "tencent.com/predicate-node": "node-1",
+        "tencent.com/predicate-time": "1",
+        "tencent.com/gpu-assigned": "false",
+    },
+    "labels": {"kubeshare.nthu/vgpu": "vgpu-1"},
+}
+
+
+def test_the_gpus_of_a_bound_pod_may_be_named(cluster: ApiServer) -> None:
+    create_pod(cluster, "placed", "node-1")
+    change_as_device_manager(cluster, "placed", **NAMES)
+    wrong: list[dict[str, object]] = [
+        {"annotations": {"ALIYUN_COM_GPU_MEM_IDX": "1"}},
+        {"annotations": {"kubeshare.nthu/request": "1"}},
+        {"annotations": {"kubeshare.nthu/gpuids": None}},
+        {"labels": {"kubeshare.nthu/vgpu": None}},
+    ]
+    for change in wrong:
+        with pytest.raises(LabError, match="changes nothing of a pod but the annotation"):
+            change_as_device_manager(cluster, "placed", **change)
+    cluster.kubectl("delete", "pod", "placed", "--force", "--grace-period=0")
+
+
+@pytest.mark.parametrize("field", NAMES)
+def test_the_gpus_of_a_pod_that_is_not_bound_are_named_by_the_scheduler(
+    cluster: ApiServer, field: str
+) -> None:
+    create_pod(cluster, "waiting")
+    with pytest.raises(LabError, match="changes nothing of a pod but the annotation"):
+        change_as_device_manager(cluster, "waiting", **{field: NAMES[field]})
+    cluster.kubectl("delete", "pod", "waiting", "--force", "--grace-period=0")
 
 
 def test_a_pod_that_does_not_share_is_not_touched(cluster: ApiServer) -> None:

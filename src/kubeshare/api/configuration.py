@@ -16,7 +16,7 @@ import structlog
 import yaml
 from msgspec import Meta, Struct, field
 
-from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.api.types.constants import FAMILY_GPUSHARE, FAMILY_VCUDA, NAMESPACE
 from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.policies.gpuid_scope import GpuidScope
@@ -97,25 +97,39 @@ class OwnedConfiguration(_Strict, frozen=True, kw_only=True):
     mixed: bool = False
 
 
+Door = Literal["manifests", "extender"]
+"""Who places the pods of a family: ``manifests`` for KubeShare-Sched, behind a scheduling gate;
+``extender`` for kube-scheduler with the extender."""
+
+
 class GpushareConfiguration(_Strict, frozen=True, kw_only=True):
     """What the pods of Alibaba's gpushare mean, and the nodes dedicated to them.
 
     Attributes:
         memory_unit: the unit of ``aliyun.com/gpu-mem``, of pods and of nodes.
-        door: who places the pods: ``manifests`` for KubeShare-Sched, behind a scheduling gate;
-            ``extender`` for kube-scheduler with the extender.
+        door: who places the pods.
         prioritize: which nodes the extender prefers: ``binpack`` those with the fullest GPU that
             fits, ``spread`` those with the emptiest.
     """
 
     memory_unit: Literal["GiB", "MiB"] = "GiB"
-    door: Literal["manifests", "extender"] = "manifests"
+    door: Door = "manifests"
     prioritize: Literal["binpack", "spread"] = "binpack"
 
     @property
     def unit_bytes(self) -> int:
         """The bytes of the unit."""
         return {"GiB": GI, "MiB": MI}[self.memory_unit]
+
+
+class VcudaConfiguration(_Strict, frozen=True, kw_only=True):
+    """How the pods of Tencent's Gaia are placed.
+
+    Attributes:
+        door: who places them.
+    """
+
+    door: Door = "manifests"
 
 
 class Configuration(_Strict, frozen=True, kw_only=True):
@@ -125,6 +139,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
         pool: what happens to idle vGPUs.
         owned: which nodes' GPUs KubeShare owns.
         gpushare: what the pods of Alibaba's gpushare mean.
+        vcuda: how the pods of Tencent's Gaia are placed.
         autoscaler: how demands without a GPU are shown to a cluster autoscaler.
         gang_timeout_seconds: how long a gang may hold shares without having started; then it
             releases them all.
@@ -144,6 +159,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     pool: PoolConfiguration = field(default_factory=PoolConfiguration)
     owned: OwnedConfiguration = field(default_factory=OwnedConfiguration)
     gpushare: GpushareConfiguration = field(default_factory=GpushareConfiguration)
+    vcuda: VcudaConfiguration = field(default_factory=VcudaConfiguration)
     autoscaler: AutoscalerConfiguration = field(default_factory=AutoscalerConfiguration)
     gang_timeout_seconds: Annotated[float, Meta(ge=1, le=24 * 3600)] = 300.0
     preemption: bool = False
@@ -152,6 +168,10 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     label_scope: LabelScope = "cluster"
     gpuid_scope: GpuidScope = "cluster"
     cpu_cores: CpuCores = "all"
+
+    def door_of(self, family: str) -> Door:
+        """Who places the pods of a manifest family."""
+        return {FAMILY_GPUSHARE: self.gpushare.door, FAMILY_VCUDA: self.vcuda.door}[family]
 
 
 class ConfigMap(Struct, frozen=True, kw_only=True):

@@ -4,12 +4,15 @@ The only place that knows both forms: :class:`kubeshare.core.ledger.holder.Holde
 policies read, and :class:`kubeshare.api.types.v1.Holder`, an entry of ``VGPU.status.holders``.
 """
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from typing import Final
+
+import msgspec
 
 from kubeshare.api.types import v1
 from kubeshare.core.demand import Demand, Share
 from kubeshare.core.ledger.holder import HOLDER_KEY, Holder
+from kubeshare.dialects.write_back import PlacedGpu
 
 _DECIDED: Final = (
     *("attempt", "request_micros", "limit_micros", "limit_alone_micros", "memory_bytes"),
@@ -93,3 +96,52 @@ def is_stored(entry: v1.Holder, demand: Demand, gpu_memory_bytes: int) -> bool:
         return False
     wanted = encode_share(demand, share, gpu_memory_bytes, demand.attempt + 1)
     return all(getattr(entry, field) == getattr(wanted, field) for field in _DECIDED)
+
+
+def are_shares_of(vgpus: Iterable[v1.VGPU], demand: Demand) -> bool:
+    """Whether the holders of a demand on these vGPUs are its shares, each of them once.
+
+    The number of the decision that stored them is of no importance.
+    """
+    held = [
+        (vgpu, entry)
+        for vgpu in vgpus
+        for entry in vgpu.status.holders
+        if entry.demand == demand.uid
+    ]
+    wanted = sorted(share.name for share in demand.per_gpu())
+    return sorted(entry.share for _, entry in held) == wanted and all(
+        is_stored(
+            entry,
+            msgspec.structs.replace(demand, attempt=entry.attempt - 1),
+            vgpu.spec.memory_bytes,
+        )
+        for vgpu, entry in held
+    )
+
+
+def placed_gpus(
+    vgpus: Iterable[v1.VGPU], demand: str, device_of: Callable[[v1.VGPU], v1.GPUDevice | None]
+) -> list[PlacedGpu]:
+    """The GPUs of a demand, one for each of its shares, as annotations describe them.
+
+    Args:
+        vgpus: those on which it holds shares.
+        demand: its uid.
+        device_of: the GPU of a vGPU on its node; None if it is unknown.
+    """
+    return [
+        PlacedGpu(
+            uuid=vgpu.spec.uuid,
+            model=vgpu.spec.model,
+            memory_bytes=entry.memory_bytes,
+            index=None if device is None else device.index,
+            minor=None if device is None else device.minor,
+            total_bytes=vgpu.spec.memory_bytes,
+            share=entry.share,
+        )
+        for vgpu in vgpus
+        for device in (device_of(vgpu),)
+        for entry in vgpu.status.holders
+        if entry.demand == demand
+    ]

@@ -9,6 +9,7 @@ from kubeshare.api.types.constants import ANNOTATION_NODE, LABEL_ROLE, ROLE_POD
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU
+from kubeshare.dialects import vcuda
 from kubeshare.dialects.gpushare import GPU_MEMORY
 
 
@@ -36,6 +37,21 @@ def may_be_binding(pod: Pod) -> bool:
         and not pod.spec.node_name
         and any(GPU_MEMORY in container.resources.limits for container in containers)
     )
+
+
+def may_have_passed_filter(pod: Pod) -> bool:
+    """Whether an extender may have reserved its shares, and kube-scheduler be about to bind it."""
+    return not pod.gated and not pod.spec.node_name and _asks_for_cores(pod)
+
+
+def is_bound_with_cores(pod: Pod) -> bool:
+    """Whether it is a bound pod of Gaia; nothing else names its GPUs if an extender placed it."""
+    is_plain = pod.metadata.labels.get(LABEL_ROLE) == ROLE_POD
+    return is_plain and bool(pod.spec.node_name) and not pod.terminal and _asks_for_cores(pod)
+
+
+def _asks_for_cores(pod: Pod) -> bool:
+    return any(vcuda.CORE in container.resources.limits for container in pod.spec.containers)
 
 
 def never_started(pod: Pod) -> bool:

@@ -17,8 +17,6 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
-import msgspec
-
 from kubeshare.api import gpuid_list, pod_state
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.pod_bindings import void_bindings
@@ -43,23 +41,22 @@ from kubeshare.extender.placement import (
     Placement,
     is_of_sharepod,
 )
+from kubeshare.extender.pod_lookup import PodLookup
 from kubeshare.extender.reservation import (
     AlreadyBoundError,
     BindError,
     PodChangedError,
     Reservation,
     Reservations,
-    UnknownPodError,
 )
 from kubeshare.extender.wire.arguments import BindArguments
 from kubeshare.kube.client.client import Client
-from kubeshare.kube.client.errors import ApiError, ConflictError, NotFoundError
-from kubeshare.kube.meta import Key
+from kubeshare.kube.client.errors import ApiError, ConflictError
 from kubeshare.kube.resources import PODS, Raw
 
 NOT_HANDED_OVER: Final = (
     f"it has the scheduling gate {GATE}: KubeShare's scheduler places it, or removes the gate if "
-    "the configuration says gpushare: {door: extender}"
+    "the configuration hands the pods of its family over (door: extender)"
 )
 MAX_VERSIONS: Final = 5
 """Versions of a pod that one call tries to bind while others change the pod."""
@@ -87,7 +84,7 @@ class Binder:
         wall_clock: Callable[[], datetime],
     ) -> None:
         self._client = client
-        self._cluster_state = cluster_state
+        self._pods = PodLookup(client, cluster_state)
         self._pool = cluster_state.pool
         self._placement = placement
         self._reservations = Reservations(cluster_state.pool, placement)
@@ -102,14 +99,14 @@ class Binder:
             ApiError: the API server does not answer; shares may be held, which a later bind takes
                 back, or else the device manager.
         """
-        raw = await self._pod(wanted)
+        raw = await self._pods.find(wanted.pod, wanted.pod_uid)
         if not self._nodes.exists(wanted.node):
             raise BindError(f'node "{wanted.node}" not found')
         for _ in range(MAX_VERSIONS):
             try:
                 return await self._bind_version(wanted, raw)
             except PodChangedError:
-                raw = await self._live_pod(wanted)
+                raw = await self._pods.read(wanted.pod, wanted.pod_uid)
         raise BindError(f"others changed the pod {MAX_VERSIONS} times while it was being bound")
 
     async def _bind_version(self, wanted: BindArguments, raw: Raw) -> None:
@@ -187,7 +184,7 @@ class Binder:
             AlreadyBoundError: one of them has succeeded, which the watch may not have delivered.
             PodChangedError: the pod has another version than the given one.
         """
-        live = pod_state.view(await self._live_pod(wanted))
+        live = pod_state.view(await self._pods.read(wanted.pod, wanted.pod_uid))
         if live.spec.node_name:
             raise AlreadyBoundError(live.spec.node_name)
         if live.metadata.resource_version != str(version):
@@ -208,29 +205,6 @@ class Binder:
         chosen = decided[0].spec.node_name
         if chosen != node:
             raise BindError(CHOSEN_BY_SCHEDULER.format(chosen))
-
-    async def _pod(self, wanted: BindArguments) -> Raw:
-        """The pod of the call: from the watch, or else by a live read."""
-        name, namespace = wanted.pod_name, wanted.pod_namespace
-        known = self._cluster_state.pod(Key(namespace, name))
-        if known is not None and known.metadata.uid == wanted.pod_uid:
-            raw: Raw = msgspec.to_builtins(known)
-            return raw
-        return await self._live_pod(wanted)
-
-    async def _live_pod(self, wanted: BindArguments) -> Raw:
-        name, namespace = wanted.pod_name, wanted.pod_namespace
-        try:
-            live = await self._client.get(PODS, name, namespace)
-        except NotFoundError:
-            raise UnknownPodError(f'pods "{name}" not found') from None
-        uid = live["metadata"]["uid"]
-        if uid != wanted.pod_uid:
-            raise UnknownPodError(
-                f"The pod {name} in ns {namespace}'s uid is {uid}, "
-                f"and it's not equal with expected {wanted.pod_uid}"
-            )
-        return live
 
     async def _post(self, wanted: BindArguments, marks: dict[str, Any]) -> None:
         body = {
@@ -282,7 +256,7 @@ class Binder:
             BindError: the pod is not bound.
         """
         for _ in range(SETTLE_ATTEMPTS):
-            pod = await self._live(wanted)
+            pod = await self._pods.live(wanted.pod, wanted.pod_uid)
             is_bound = pod is not None and bool(pod.spec.node_name)
             if pod is not None and is_bound and _names_all(pod, reserved.vgpus):
                 return
@@ -299,13 +273,6 @@ class Binder:
                 raise PodChangedError
             break
         raise BindError(error.message)
-
-    async def _live(self, wanted: BindArguments) -> Pod | None:
-        """The pod as a live read returns it; None if it is gone."""
-        try:
-            return pod_state.view(await self._live_pod(wanted))
-        except UnknownPodError:
-            return None
 
 
 def _names_all(pod: Pod, vgpus: Sequence[VGPU]) -> bool:

@@ -136,6 +136,12 @@ class Placement:
             self._cluster_state.ledger(), msgspec.structs.replace(demand, nodes=frozenset([node]))
         )
 
+    def choose(self, demand: Demand, names: Iterable[str]) -> Decision:
+        """The node among these and its GPUs for a demand, as if it held nothing."""
+        nodes = frozenset(self._nodes.among(names))
+        with self._without(demand.uid) as ledger:
+            return self._decide(ledger, msgspec.structs.replace(demand, nodes=nodes))
+
     def helped(self, demand: Demand, victims: Mapping[str, Victims]) -> dict[str, Victims]:
         """The nodes on which a demand fits once their victims have released their shares."""
         return {

@@ -2,14 +2,14 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from datetime import datetime
 from functools import partial
 from typing import Final, NamedTuple
 
 from kubeshare.api.state.informers import start_cluster_informers
 from kubeshare.api.types.constants import MANAGER_EXTENDER
-from kubeshare.dialects.families import GPUSHARE
+from kubeshare.dialects.families import GPUSHARE, VCUDA
 from kubeshare.extender.binding import Binder
 from kubeshare.extender.http.access import TokenFile
 from kubeshare.extender.http.messages import Limits
@@ -18,6 +18,8 @@ from kubeshare.extender.inspection import Inspection
 from kubeshare.extender.metrics import Metrics
 from kubeshare.extender.nodes import FamilyNodes
 from kubeshare.extender.placement import Placement
+from kubeshare.extender.pod_lookup import PodLookup
+from kubeshare.extender.predicates import Predicates
 from kubeshare.extender.service import ExtenderService
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.clock import utc_now
@@ -72,10 +74,13 @@ def extender_program(  # noqa: PLR0913 - its options
     cluster_state, configuration = informers.cluster_state, informers.configuration
     nodes = FamilyNodes(GPUSHARE.name, informers.nodes, informers.gpunodes)
     placement = Placement(GPUSHARE, cluster_state, nodes, configuration, informers.quotas.of)
+    vcuda_nodes = FamilyNodes(VCUDA.name, informers.nodes, informers.gpunodes)
+    vcuda = Placement(VCUDA, cluster_state, vcuda_nodes, configuration, informers.quotas.of)
     service = ExtenderService(
         placement,
         Binder(client, cluster_state, placement, nodes, wall_clock),
         Inspection(cluster_state.pool, nodes, configuration),
+        Predicates(cluster_state.pool, PodLookup(client, cluster_state), vcuda, vcuda_nodes),
         recorder=recorder,
         metrics=Metrics(program.registry),
         not_ready=program.not_ready,
@@ -85,13 +90,14 @@ def extender_program(  # noqa: PLR0913 - its options
     if serving is not None:
         server = HttpServer(serving.port, service, tls=serving.tls, limits=serving.limits)
         program.add_task(server.run)
-    program.add_task(partial(_keep_prepared, program, placement))
+    program.add_task(partial(_keep_prepared, program, (placement, vcuda)))
     return Extender(program, service, server)
 
 
-async def _keep_prepared(program: Program, placement: Placement) -> None:
+async def _keep_prepared(program: Program, placements: Iterable[Placement]) -> None:
     """Let no call build the ledger, which takes a second for 5000 nodes, or catch up for long."""
     while True:
         if not any(program.not_ready()):
-            placement.prepare()
+            for placement in placements:
+                placement.prepare()
         await asyncio.sleep(PREPARE_SECONDS)

@@ -1,7 +1,8 @@
 """The calls that the extender answers, by path and method.
 
-Statuses and texts are those of gpushare's extender: a filter that fails is 200 with an error, a
-bind that fails is 500, whose body kube-scheduler drops. So an event of the pod says why.
+Statuses and texts are those of gpushare's extender, and of gpu-admission: a filter that fails is
+200 with an error, a bind that fails is 500, whose body kube-scheduler drops. So an event of the pod
+says why.
 """
 
 from collections.abc import Awaitable, Callable, Iterable
@@ -17,6 +18,7 @@ from kubeshare.extender.http.messages import JSON, Head, Response
 from kubeshare.extender.inspection import Inspection
 from kubeshare.extender.metrics import Metrics
 from kubeshare.extender.placement import Placement
+from kubeshare.extender.predicates import Predicates
 from kubeshare.extender.reservation import BindError, UnknownPodError
 from kubeshare.extender.wire import arguments, results
 from kubeshare.extender.wire.arguments import BindArguments
@@ -26,6 +28,8 @@ from kubeshare.kube.controller.events import WARNING, EventRecorder, ObjectRefer
 from kubeshare.kube.resources import PODS
 
 PREFIX: Final = "/gpushare-scheduler"
+PREDICATES: Final = "/scheduler/predicates"
+"""The filter of Tencent's gpu-admission."""
 VERSION: Final = "/version"
 INSPECT: Final = f"{PREFIX}/inspect"
 
@@ -39,6 +43,7 @@ class ExtenderService:
         placement: decides.
         binder: binds pods.
         inspection: describes nodes.
+        predicates: decides at the filter of gpu-admission.
         recorder: emits events of pods that cannot be bound.
         metrics: counts requests.
         not_ready: why the stores are not filled yet; empty once they are.
@@ -50,6 +55,7 @@ class ExtenderService:
         placement: Placement,
         binder: Binder,
         inspection: Inspection,
+        predicates: Predicates,
         *,
         recorder: EventRecorder,
         metrics: Metrics,
@@ -59,6 +65,7 @@ class ExtenderService:
         self._placement = placement
         self._binder = binder
         self._inspection = inspection
+        self._predicates = predicates
         self._recorder = recorder
         self._metrics = metrics
         self._not_ready = not_ready
@@ -68,6 +75,7 @@ class ExtenderService:
             f"{PREFIX}/prioritize": self._prioritize,
             f"{PREFIX}/bind": self._bind,
             f"{PREFIX}/preempt": self._preempt,
+            PREDICATES: self._filter_and_reserve,
         }
 
     def refuse(self, head: Head) -> Response | None:
@@ -103,7 +111,7 @@ class ExtenderService:
     def _verb(self, path: str) -> str:
         """What a path asks for, one of a few words."""
         if path in self._posts:
-            return path.removeprefix(f"{PREFIX}/")
+            return path.rpartition("/")[2]
         if path == INSPECT or path.startswith(f"{INSPECT}/"):
             return "inspect"
         return "version" if path == VERSION else "other"
@@ -116,6 +124,20 @@ class ExtenderService:
             return _json(results.filter_error(str(error)))
         names = found.candidates.names
         failed = self._placement.refusals(found.pod, demand, names) if demand else {}
+        return _json(results.filter_result(found.candidates, failed))
+
+    async def _filter_and_reserve(self, body: bytes) -> Response:
+        try:
+            found = arguments.read_filter(body)
+            names, pod = found.candidates.names, found.metadata
+            asks = self._predicates.asks(found.pod)
+            failed = (
+                await self._predicates.refusals(pod.key, pod.uid, frozenset(names)) if asks else {}
+            )
+        except (MessageError, InvalidValueError, BindError) as error:
+            return _json(results.filter_error(str(error)))
+        except ApiError as error:
+            return _json(results.filter_error(error.message))
         return _json(results.filter_result(found.candidates, failed))
 
     async def _prioritize(self, body: bytes) -> Response:

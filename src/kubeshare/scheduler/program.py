@@ -183,7 +183,7 @@ def _gated_pods(
         unit=lambda: informers.configuration.now().gpushare.unit_bytes,
         gpu_of=partial(_gpu_of, informers.gpunodes.store),
         wall_clock=wall_clock,
-        by_extender=lambda: informers.configuration.now().gpushare.door == "extender",
+        by_extender=lambda family: informers.configuration.now().door_of(family) == "extender",
     )
 
 

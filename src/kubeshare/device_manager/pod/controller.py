@@ -3,7 +3,8 @@
 The uid of a plain pod is the uid of its demand, so the holders alone say whether it shares a GPU,
 and no pod can forge that. When kube-scheduler has bound it, its uid is written into its holders,
 and the node gives it the GPUs. A bound pod that lost an allocation before starting is restarted
-(:mod:`..sharepod.rescheduling.lost_allocation`).
+(:mod:`..sharepod.rescheduling.lost_allocation`). Where a scheduler extender reserved the shares and
+kube-scheduler bound the pod, its GPUs are named first (:mod:`.naming`).
 
 If kube-scheduler finds the pod unschedulable, the decision cannot be undone: a scheduling gate
 cannot be added again. A pod with a controller is deleted, in exactly the state that was seen; its
@@ -16,11 +17,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubeshare.api.pod_state import has_shares, unschedulable
+from kubeshare.api.pod_state import has_shares, is_bound_with_cores, never_started, unschedulable
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.device_manager.context import Context
 from kubeshare.device_manager.pod.event_handlers import PodEventHandlers, asks_for_count_alone
 from kubeshare.device_manager.pod.family_annotations import update_annotations
+from kubeshare.device_manager.pod.naming import PodNaming
 from kubeshare.device_manager.sharepod.event_handlers import with_assumed
 from kubeshare.device_manager.sharepod.pods import Pods, delete_as_seen, unschedulable_message
 from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import LostAllocations
@@ -59,6 +61,7 @@ class PodController:
         self._lost_allocations = LostAllocations(
             context.client, context.cluster_state, context.events, context.metrics
         )
+        self._naming = PodNaming(context, self._lost_allocations)
         self._unschedulable: PendingSince[Key] = PendingSince()
         self._deleted: dict[str, _DeletedPods] = {}  # by the uid of the controller
 
@@ -73,6 +76,11 @@ class PodController:
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Reconcile one pod."""
         pod = self._cluster_state.pod(key)
+        if pod is not None and is_bound_with_cores(pod) and never_started(pod):
+            named = await self._naming.name(pod)
+            if not isinstance(named, Pod):
+                return named
+            pod = named
         held = self._pool.held_by(pod.metadata.uid) if pod is not None else []
         if pod is not None and has_shares(pod) and not pod.gated:
             await update_annotations(self._client, pod)

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable
 
-from kubeshare.api.pod_state import has_shares
+from kubeshare.api.pod_state import has_shares, is_bound_with_cores
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.v1 import VGPU
@@ -34,13 +34,14 @@ class PodEventHandlers:
     def on_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
         """The pod itself, if it holds or held shares of GPUs other than through a SharePod.
 
-        Also a new one that asks for a number of GPUs alone, to say that it gets none.
+        Also a bound one that asks for cores, whose GPUs may have to be named, and a new one that
+        asks for a number of GPUs alone, to say that it gets none.
         """
         if change.type == ADDED and not change.initial and asks_for_count_alone(change.object):
             return [change.key]
         states = (change.object,) if change.old is None else (change.old, change.object)
         has = any(map(has_shares, states)) or self._pool.held_by(change.object.metadata.uid)
-        return [change.key] if has else []
+        return [change.key] if has or is_bound_with_cores(change.object) else []
 
     def on_vgpu(self, change: Change[VGPU]) -> Iterable[Key]:
         """The pods whose holder has changed and has no pod uid yet."""

@@ -7,6 +7,8 @@ holder with a pod uid is the node's to remove, when the containers have stopped.
 A scheduler extender adds the holder before it binds the pod, and nothing in the pod says so. Such a
 holder is removed if the Binding can no longer take effect, since the pod has another version than
 the holder; and if the pod is still not bound after a while: the extender was killed in between.
+Where an extender decides in its filter, kube-scheduler's Binding is for any version of the pod, so
+only the time counts; the holders on the bound pod's node are named in it (:mod:`..pod.naming`).
 """
 
 from collections.abc import Collection
@@ -128,17 +130,19 @@ class OrphanedHolders:
         if pod.metadata.uid != holder.demand or pod.terminal:
             return False
         if pod.spec.node_name:
-            return vgpu.spec.node_name == pod.spec.node_name and pod_state.names(pod, vgpu)
+            unnamed = not pod.gpuids and pod_state.is_bound_with_cores(pod)
+            here = vgpu.spec.node_name == pod.spec.node_name
+            return here and (unnamed or pod_state.names(pod, vgpu))
         if pod.metadata.deletion_timestamp is not None:
             return False
         # Sched adds the holder while the pod is gated, and then writes the GPUIDs.
         return pod.gated or pod_state.names(pod, vgpu) or self._is_binding(pod, vgpu, holder)
 
     def _is_binding(self, pod: Pod, vgpu: VGPU, holder: Holder) -> bool:
-        """Whether an extender may be about to bind the pod, which it does within seconds."""
-        if not pod_state.may_be_binding(pod) or pod.metadata.resource_version != str(
-            holder.attempt
-        ):
+        """Whether the pod may be about to be bound, by an extender or after its filter."""
+        version = pod.metadata.resource_version
+        by_extender = pod_state.may_be_binding(pod) and version == str(holder.attempt)
+        if not by_extender and not pod_state.may_have_passed_filter(pod):
             return False
         binding = _Binding(vgpu.metadata.name, holder.demand, holder.attempt)
         return self._binding.remaining(binding, BIND_SECONDS) > 0

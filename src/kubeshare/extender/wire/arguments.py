@@ -19,7 +19,7 @@ from kubeshare.extender.wire.reading import (
     read_message,
     read_object,
 )
-from kubeshare.kube.meta import ObjectMeta
+from kubeshare.kube.meta import Key, ObjectMeta
 
 MAX_NODES: Final = 50_000
 """The most nodes of one call; Kubernetes supports 5000 nodes."""
@@ -71,6 +71,11 @@ class BindArguments(msgspec.Struct, frozen=True):
     pod_namespace: str
     pod_uid: str
     node: str
+
+    @property
+    def pod(self) -> Key:
+        """The namespace and the name of the pod."""
+        return Key(self.pod_namespace, self.pod_name)
 
 
 class Victims(msgspec.Struct, frozen=True):

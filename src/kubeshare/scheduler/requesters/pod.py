@@ -16,6 +16,7 @@ import msgspec
 from kubeshare.api import gpuid_list, pod_state
 from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.gang_members import GANG, gang_index, gang_value
+from kubeshare.api.holder_codec import placed_gpus
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.predicates.node_resources import NodeResources
 from kubeshare.api.state.assume_cache import AssumeCache
@@ -37,10 +38,10 @@ from kubeshare.api.types.v1 import VGPU, ExcludedNode, GPUDevice
 from kubeshare.api.vgpu_readiness import Blocker, blocker, failure
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.dialects import families, gpushare
+from kubeshare.dialects import families
 from kubeshare.dialects.pod import PREFIX
 from kubeshare.dialects.priority_and_gang import gang_named
-from kubeshare.dialects.write_back import PlacedGpu, gpu_annotations, gpuid_annotation
+from kubeshare.dialects.write_back import gpu_annotations, gpuid_annotation
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.controller import RequeueAfter
@@ -69,7 +70,7 @@ class GatedPods(ObjectKind):
         unit: returns the bytes of a unit of ``aliyun.com/gpu-mem``.
         gpu_of: the GPU of a vGPU on its node; None if it is unknown.
         wall_clock: gives the present, aware.
-        by_extender: whether the extender places the pods of gpushare.
+        by_extender: whether the extender places the pods of a manifest family.
 
     Attributes:
         lacking_resources: pods for which some node lacked resources when they were last scheduled.
@@ -89,7 +90,7 @@ class GatedPods(ObjectKind):
         unit: Callable[[], int],
         gpu_of: Callable[[VGPU], GPUDevice | None],
         wall_clock: Callable[[], datetime],
-        by_extender: Callable[[], bool],
+        by_extender: Callable[[str], bool],
     ) -> None:
         super().__init__(client, known, status)
         self.cluster_state = cluster_state
@@ -152,9 +153,10 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
     @property
     def is_for_extender(self) -> bool:
         # The members of a gang are placed together, which kube-scheduler does not do.
+        family = families.family_of(self.pod_spec)
         return (
-            self.kind.by_extender()
-            and gpushare.requests(self.pod_spec)
+            family is not None
+            and self.kind.by_extender(family.name)
             and self.standing().gang is None
         )
 
@@ -225,7 +227,9 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
     def annotations_on(self, vgpus: Sequence[VGPU]) -> dict[str, str]:
         """All annotations of the placed pod, with what the published versions write into it."""
         annotations = self.view.metadata.annotations
-        family, gpus = families.family_of(self.pod_spec), self._placed_gpus()
+        family = families.family_of(self.pod_spec)
+        held = self.kind.cluster_state.pool.held_by(self.uid)
+        gpus = placed_gpus(held, self.uid, self.kind.gpu_of)
         written = gpu_annotations(self.view.metadata.labels, gpus)
         if family is not None:
             # Those that the author wrote say nothing true.
@@ -248,25 +252,6 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
             ANNOTATION_NODE: vgpus[0].spec.node_name,
         }
         return annotations | decided | written
-
-    def _placed_gpus(self) -> list[PlacedGpu]:
-        found = []
-        for vgpu in self.kind.cluster_state.pool.held_by(self.uid):
-            gpu = self.kind.gpu_of(vgpu)
-            found += [
-                PlacedGpu(
-                    uuid=vgpu.spec.uuid,
-                    model=vgpu.spec.model,
-                    memory_bytes=holder.memory_bytes,
-                    index=None if gpu is None else gpu.index,
-                    minor=None if gpu is None else gpu.minor,
-                    total_bytes=vgpu.spec.memory_bytes,
-                    share=holder.share,
-                )
-                for holder in vgpu.status.holders
-                if holder.demand == self.uid
-            ]
-        return found
 
     async def confirm(self) -> None:
         """Do nothing: the condition was written while the pod was gated."""

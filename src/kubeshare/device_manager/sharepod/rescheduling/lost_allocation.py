@@ -122,6 +122,32 @@ class LostAllocations:
             return None
         return await self._restart(live, loss, sharepod)
 
+    async def without_share(self, pod: Pod, message: str) -> float | None:
+        """Restart a bound plain pod that can get no share on its node, after a while.
+
+        Args:
+            pod: a pod that has not started.
+            message: why it gets none.
+
+        Returns:
+            seconds until to try again; None if the pod is gone.
+
+        Raises:
+            ConflictError: the pod has changed in between.
+        """
+        key, uid = pod.metadata.key, pod.metadata.uid
+        loss = self._losses.get(key)
+        if loss is None or loss.uid != uid:
+            loss = self._losses[key] = _Loss(uid, message)
+        loss.message = message
+        left = self._lost.remaining(key, RESTART_SECONDS, uid)
+        if left or loss.handled:
+            return min(left, REPORT_SECONDS) or EVICTION_RETRY_SECONDS
+        live = await self._live(pod)
+        if live is None:
+            return None
+        return await self._restart(live, loss, None) or EVICTION_RETRY_SECONDS
+
     def _has_holder(self, node: str, gpuid: str, demand_uid: str) -> bool:
         vgpu = self._pool.find(node, gpuid, demand_uid)
         return vgpu is not None and holder_of(vgpu, demand_uid) is not None

@@ -1,0 +1,124 @@
+"""Acts as a kube-scheduler that is configured with gpu-admission's filter."""
+
+import itertools
+import json
+from typing import Any
+
+from expectations.vgpus import expect_owned
+from fakes import manifests
+from fakes.cluster.actors import BY_EXTENDER
+from fakes.cluster.cluster import FakeCluster
+from fakes.cluster.disruptions import label_node, own
+from fakes.cluster.pods import bound, holders
+from fakes.cluster.state import the_pod
+from fakes.cluster.vcuda import asking
+from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD
+from kubeshare.api.types.v1 import VGPUS
+from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
+from kubeshare.extender.http.messages import Head
+from kubeshare.extender.service import PREDICATES
+from kubeshare.kube.resources import NODES, PODS, Raw
+
+RETRY_SECONDS = 1.0
+"""The first back-off of kube-scheduler."""
+
+
+async def start(cluster: FakeCluster, *replicas: str, family: str = "vcuda") -> None:
+    """Starts the device manager and the extender, and lets all nodes be Gaia's."""
+    cluster.start("devices", *(replicas or ("extender",)))
+    names = [node["metadata"]["name"] for node in cluster.server.all(NODES)]
+    own(cluster, *names)
+    for name in names:
+        label_node(cluster, name, family=family)
+    for name in names:
+        await expect_owned(cluster, name, seconds=5 * SETTLED_SECONDS)
+    await cluster.until(
+        lambda: all(each["status"]["phase"] == "Idle" for each in cluster.server.all(VGPUS))
+    )
+    await cluster.quiet(1.0)  # the extender's watches deliver it
+
+
+def pod(
+    cluster: FakeCluster,
+    name: str,
+    *cores: object,
+    blocks: object = 4,
+    gated: bool = False,
+    **more: Any,
+) -> Raw:
+    """Creates a pod whose containers ask for so many cores; ``more`` is metadata.
+
+    If it is gated it is as the admission policy leaves it, otherwise as the scheduler leaves it to
+    the extender.
+    """
+    containers = [
+        asking(f"c{number}", str(each), "" if int(str(each)) >= 100 else str(blocks))
+        for number, each in enumerate(cores)
+    ]
+    labels = {LABEL_ROLE: ROLE_POD} | more.pop("labels", {})
+    spec: Raw = {"containers": containers, "schedulerName": BY_EXTENDER}
+    if gated:
+        spec["schedulingGates"] = [{"name": GATE}]
+    made = manifests.pod(name) | {"metadata": {"name": name, "namespace": "default"}}
+    made["metadata"] |= {"labels": labels, **more}
+    return cluster.server.seed(PODS, made | {"spec": spec, "status": {"phase": "Pending"}})
+
+
+async def filter_with(cluster: FakeCluster, body: object, replica: str = "extender") -> Raw:
+    """The result of a call; ``body`` is JSON, or bytes as they are."""
+    service = cluster.extenders[replica]
+    head = Head("POST", PREDICATES)
+    sent = body if isinstance(body, bytes) else json.dumps(body).encode()
+    answer = service.refuse(head) or await service.answer(head, sent)
+    service.observe(head, answer, 0.0)
+    assert answer.status == 200, answer.body
+    result: Raw = json.loads(answer.body)
+    return result
+
+
+async def fit(cluster: FakeCluster, name: str, *nodes: str, replica: str = "extender") -> Raw:
+    """The result of a filter for a pod, by default among all nodes."""
+    names = nodes or tuple(node["metadata"]["name"] for node in cluster.server.all(NODES))
+    body = {"Pod": the_pod(cluster, name), "NodeNames": names}
+    return await filter_with(cluster, body, replica)
+
+
+def bind(cluster: FakeCluster, name: str, node: str) -> None:
+    """Binds a pod as kube-scheduler does, which writes nothing else into it."""
+    cluster.server.change(PODS, name, "default", lambda obj: obj["spec"].update(nodeName=node))
+
+
+async def schedule(cluster: FakeCluster, name: str, *replicas: str, attempts: int = 30) -> str:
+    """Filters until a node fits, and binds the pod to it; returns the last error or ``""``.
+
+    Each call goes to the next of the replicas that run.
+    """
+    error = ""
+    turns = itertools.cycle(replicas or ("extender",))
+    for _ in range(attempts):
+        found = cluster.pod(name)
+        if found is None or bound(found):
+            return ""
+        replica = next(turns)
+        if replica not in cluster.programs:
+            continue
+        answer = await fit(cluster, name, replica=replica)
+        error = answer["Error"] or "; ".join(answer["FailedNodes"].values())
+        if answer["NodeNames"]:
+            [node] = answer["NodeNames"]
+            bind(cluster, name, node)
+            return ""
+        await cluster.quiet(RETRY_SECONDS)
+    return error
+
+
+def placed(cluster: FakeCluster) -> dict[str, list[tuple[str, int]]]:
+    """Name of each holder's pod → node and index of its GPUs, sorted."""
+    found: dict[str, list[tuple[str, int]]] = {}
+    for vgpu in cluster.server.all(VGPUS):
+        node = vgpu["spec"]["nodeName"]
+        gpus = cluster.actors.devices[node]
+        index = next(gpu["index"] for gpu in gpus if gpu["uuid"] == vgpu["spec"]["uuid"])
+        for each in holders(vgpu):
+            found.setdefault(each["name"], []).append((node, index))
+    return {name: sorted(each) for name, each in found.items()}
