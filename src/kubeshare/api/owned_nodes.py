@@ -5,6 +5,8 @@ force is recorded in the status of the GPUNode, and everything else goes by that
 """
 
 import re
+from collections import Counter
+from collections.abc import Collection
 from typing import Final
 
 from kubeshare.api.configuration import OwnedConfiguration
@@ -19,10 +21,11 @@ from kubeshare.api.types.constants import (
     VGPU_RESOURCE,
 )
 from kubeshare.api.types.core_v1 import Node, Pod
-from kubeshare.api.types.v1 import GPUNode
+from kubeshare.api.types.reasons import Reason
+from kubeshare.api.types.v1 import VGPU, GPUNode
 from kubeshare.core.gpuid import RESERVED_PREFIX
 from kubeshare.dialects import families
-from kubeshare.kube.conditions import is_true
+from kubeshare.kube.conditions import find_condition, is_true
 
 _PUBLISHED_FAMILIES: Final = {
     ("gpushare", "true"): FAMILY_GPUSHARE,
@@ -52,6 +55,17 @@ def accepts_holders(found: GPUNode | None) -> bool:
     return (
         found is not None and is_owned(found) and is_true(found.status.conditions, CONDITION_OWNED)
     )
+
+
+def is_migrating(found: GPUNode | None) -> bool:
+    """Whether the pods of another device plugin are being recorded before a node is taken over."""
+    owned = find_condition(found.status.conditions, CONDITION_OWNED) if found else None
+    return owned is not None and owned.reason == Reason.MIGRATING
+
+
+def offers_families(found: GPUNode) -> bool:
+    """Whether the node agent, and no other device plugin, offers the resource of a family."""
+    return is_owned(found) and not is_migrating(found)
 
 
 def static_name(uuid: str) -> str:
@@ -95,11 +109,30 @@ def offered_parts(node: Node, *, owned: bool) -> tuple[str, ...]:
     return tuple(sorted(filter(lambda name: _is_part(name, owned=owned), offered)))
 
 
-def uses_parts(pod: Pod) -> bool:
-    """Whether a pod uses parts of GPUs that another device plugin has given it."""
+def parts_of(pod: Pod) -> frozenset[str]:
+    """The resources by which another device plugin has given a pod parts of GPUs."""
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     resources = {name for container in containers for name in container.resources.limits}
-    return any(_is_part(name, owned=VGPU_RESOURCE in resources) for name in resources)
+    ours = VGPU_RESOURCE in resources
+    return frozenset(name for name in resources if _is_part(name, owned=ours))
+
+
+def is_legacy(pod: Pod) -> bool:
+    """Whether a pod has its GPUs from the device plugin of a manifest family, and nothing else."""
+    parts = parts_of(pod)
+    return bool(parts) and parts <= families.RESOURCES and not pod.whole_gpus
+
+
+def recorded_pods(vgpus: Collection[VGPU]) -> set[str]:
+    """The uids of the pods all of whose holders are on these vGPUs."""
+    parts = {
+        holder.pod_uid: holder.parts
+        for vgpu in vgpus
+        for holder in vgpu.status.holders
+        if holder.pod_uid
+    }
+    found = Counter(holder.pod_uid for vgpu in vgpus for holder in vgpu.status.holders)
+    return {uid for uid, wanted in parts.items() if found[uid] >= wanted}
 
 
 def _is_part(resource: str, *, owned: bool) -> bool:

@@ -50,6 +50,7 @@ class Reason(StrEnum):
     GPUS_IN_USE = "GPUsInUse"
     AGENT_OUTDATED = "AgentOutdated"
     TAKING_OVER = "TakingOver"
+    MIGRATING = "Migrating"
     OWNED = "Owned"
     NOT_REQUESTED = "NotRequested"
 

@@ -5,13 +5,17 @@ from typing import Final
 
 from kubeshare.api.owned_nodes import (
     accepts_holders,
+    is_legacy,
+    is_migrating,
     is_owned,
     is_requested,
     offered_parts,
-    uses_parts,
+    parts_of,
+    recorded_pods,
 )
 from kubeshare.api.types.constants import CONDITION_OWNED, MANAGER_DEVICES
 from kubeshare.api.types.core_v1 import NODES, PODS, Node, Pod
+from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import GPUNODES, VGPU, GPUNode
 from kubeshare.device_manager.context import Context
 from kubeshare.device_manager.owned.static_vgpus import StaticVGPUs
@@ -95,7 +99,7 @@ class OwnedNodes:
             return None  # most nodes were never asked for
         ownership, again = await self._decide(node, found, facts)
         found = await self._record(node, found, ownership)
-        if ownership.accepts:
+        if ownership.accepts or ownership.migrates:
             await self._static.keep(found)
         elif ownership.converts:
             await self._static.convert(key.name)
@@ -117,6 +121,8 @@ class OwnedNodes:
             again = RequeueAfter(CLAIMS_SECONDS) if facts.claims else None
             if facts.owned:
                 return ownership, again
+        elif ownership.reason == Reason.MIGRATING:
+            self._unoffered.forget(key)
         elif not ownership.accepts or accepts_holders(found):
             self._unoffered.forget(key)
             return ownership, None
@@ -124,8 +130,11 @@ class OwnedNodes:
             return taking_over(facts, SETTLED_SECONDS), RequeueAfter(left)
         live = await self._client.get(NODES, key.name)
         pods = await self._client.list(PODS, fields=f"spec.nodeName={key.name}")
-        ownership = decide(self._facts(live, found, pods.items))
-        return ownership, None if ownership.accepts else RequeueAfter(CLAIMS_SECONDS)
+        live_facts = self._facts(live, found, pods.items)
+        confirmed = decide(live_facts)
+        if confirmed.accepts and not ownership.accepts:
+            return taking_over(live_facts, SETTLED_SECONDS), RequeueAfter(self._left(live))
+        return confirmed, None if confirmed.accepts else RequeueAfter(CLAIMS_SECONDS)
 
     def _left(self, node: Node) -> float:
         """Seconds until a node has offered no GPUs for long enough."""
@@ -140,6 +149,9 @@ class OwnedNodes:
         running = [pod for pod in pods if not pod.terminal]
         others = [pod for pod in running if not pod.is_managed]
         by_claim = [pod for pod in running if pod.spec.resource_claims]
+        legacy = [pod for pod in others if is_legacy(pod)]
+        recorded, migrating = recorded_pods(static), is_migrating(found)
+        counts = (is_owned(found) or bool(static)) and not migrating
         return Facts(
             node=name,
             requested=is_requested(node, self._configuration.now().owned),
@@ -147,11 +159,17 @@ class OwnedNodes:
             owned=is_owned(found),
             supported=found.spec.supports_owned,
             offered=node.whole_gpus,
-            parts=offered_parts(node, owned=is_owned(found) or bool(static)),
+            parts=offered_parts(node, owned=counts),
             by_claims=found.spec.dra_count,
             users=tuple(
-                str(pod.metadata.key) for pod in others if pod.whole_gpus or uses_parts(pod)
+                str(pod.metadata.key)
+                for pod in others
+                if (pod.whole_gpus or parts_of(pod)) and not is_legacy(pod)
             ),
+            legacy=tuple(
+                str(pod.metadata.key) for pod in legacy if pod.metadata.uid not in recorded
+            ),
+            migrating=migrating,
             used=tuple(gpu.uuid for gpu in found.spec.devices if gpu.in_use),
             claimants=tuple(str(pod.metadata.key) for pod in by_claim if not pod.placeholder_of),
             claims=tuple(str(pod.metadata.key) for pod in by_claim if pod.placeholder_of),

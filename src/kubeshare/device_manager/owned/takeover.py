@@ -6,6 +6,10 @@ claim, and no placeholder may have one that is not known yet. A node that is own
 has static vGPUs. They accept holders while nothing else offers the GPUs, and no pod uses a whole
 one.
 
+Pods that have parts of its GPUs from the device plugin of gpushare or Gaia stay: on a cordoned node
+the static vGPUs are created while that plugin runs, `kubeshare migrate` records what these pods
+have as holders, and the vGPUs accept others when all of them are recorded and the plugin is gone.
+
 The exception is a cordoned node, where no other pod gets a GPU. If a DRA driver offers its GPUs,
 the vGPUs in use become static while the driver runs, since only that can release the claims of
 their placeholders. And when the node is given back, and its device plugin or DRA driver runs again,
@@ -16,6 +20,7 @@ from collections.abc import Iterable
 from typing import Final
 
 from msgspec import Struct
+from msgspec.structs import replace
 
 from kubeshare.api.types.constants import (
     LABEL_DEVICE_PLUGIN,
@@ -26,6 +31,7 @@ from kubeshare.api.types.constants import (
     WHOLE_GPU_RESOURCE,
 )
 from kubeshare.api.types.reasons import Reason
+from kubeshare.dialects import families
 
 MAX_NAMES: Final = 5
 """Pods or vGPUs that a message names; more are counted."""
@@ -44,6 +50,8 @@ class Facts(Struct, frozen=True, kw_only=True):
         by_claims: whole GPUs that a DRA driver offers.
         parts: the resources by which other device plugins offer parts of its GPUs.
         users: the pods, placeholders aside, that use its GPUs without KubeShare.
+        legacy: those with parts of GPUs from the plugin of a manifest family and without holders.
+        migrating: whether such pods were being recorded at the last decision.
         used: the whole GPUs that such pods have, as the kubelet reports.
         claimants: pods, placeholders aside, with devices of a DRA driver, which may be GPUs.
         claims: the placeholders that have their GPU by a claim.
@@ -61,6 +69,8 @@ class Facts(Struct, frozen=True, kw_only=True):
     by_claims: int = 0
     parts: tuple[str, ...] = ()
     users: tuple[str, ...] = ()
+    legacy: tuple[str, ...] = ()
+    migrating: bool = False
     used: tuple[str, ...] = ()
     claimants: tuple[str, ...] = ()
     claims: tuple[str, ...] = ()
@@ -76,6 +86,7 @@ class Ownership(Struct, frozen=True, kw_only=True):
         mode: ``shared`` or ``owned``.
         accepts: whether the static vGPUs of the node accept holders.
         converts: whether vGPUs with placeholders become static all the same.
+        migrates: whether GPUs get static vGPUs all the same, so that pods can be recorded.
         returns: whether static vGPUs in use get placeholders.
         reason: the reason of the condition.
         message: its message.
@@ -84,6 +95,7 @@ class Ownership(Struct, frozen=True, kw_only=True):
     mode: str
     accepts: bool = False
     converts: bool = False
+    migrates: bool = False
     returns: bool = False
     reason: Reason
     message: str
@@ -100,6 +112,14 @@ def decide(facts: Facts) -> Ownership:
             converts=True,
             reason=Reason.TAKING_OVER,
             message=_converting(facts),
+        )
+    if _migrates(facts):
+        hindrance = _hindrance(facts)
+        return Ownership(
+            mode=MODE_OWNED,
+            migrates=facts.cordoned and hindrance is None,
+            reason=Reason.MIGRATING,
+            message=hindrance[1] if hindrance else _migrating(facts),
         )
     conflict = _conflict(facts) if owned else _claimed(facts) or _conflict(facts)
     if conflict is None and not owned:
@@ -119,7 +139,7 @@ def _given_up(facts: Facts) -> Ownership:
         return Ownership(mode=MODE_OWNED, returns=True, reason=reason, message=message)
     if facts.offered or facts.by_claims:
         return _refused(MODE_OWNED, (Reason.GPUS_OFFERED, _returning(facts)))
-    return _refused(MODE_OWNED, _conflict(facts) or _releasing(facts))
+    return _refused(MODE_OWNED, _conflict(_without_legacy(facts)) or _releasing(facts))
 
 
 def _converts(facts: Facts, *, owned: bool) -> bool:
@@ -133,6 +153,27 @@ def _converts(facts: Facts, *, owned: bool) -> bool:
     return owned or bool(facts.claims and not facts.unresolved)
 
 
+def _migrates(facts: Facts) -> bool:
+    """Whether pods of a manifest family are recorded before the node is taken over.
+
+    Once it has begun, it goes on until they are and their plugin is gone.
+    """
+    if not (facts.legacy or families.RESOURCES.intersection(facts.parts)):
+        return False
+    return facts.migrating or (facts.cordoned and _hindrance(facts) is None)
+
+
+def _hindrance(facts: Facts) -> tuple[Reason, str] | None:
+    """Why a node could not be taken over if the pods of a manifest family had ended."""
+    others = _without_legacy(facts)
+    return _claimed(others) or _conflict(others) or _unresolved(others)
+
+
+def _without_legacy(facts: Facts) -> Facts:
+    parts = tuple(part for part in facts.parts if part not in families.RESOURCES)
+    return replace(facts, parts=parts, legacy=())
+
+
 def taking_over(facts: Facts, seconds: float) -> Ownership:
     """The decision before a node has offered no GPUs for so many seconds."""
     message = (
@@ -140,7 +181,8 @@ def taking_over(facts: Facts, seconds: float) -> Ownership:
         f"{seconds:.0f} s, since a device plugin may only be restarting"
     )
     mode = MODE_OWNED if facts.owned or facts.static else MODE_SHARED
-    return _refused(mode, (Reason.TAKING_OVER, message))
+    reason = Reason.MIGRATING if facts.migrating else Reason.TAKING_OVER
+    return _refused(mode, (reason, message))
 
 
 def _refused(mode: str, why: tuple[Reason, str]) -> Ownership:
@@ -170,6 +212,12 @@ def _conflict(facts: Facts) -> tuple[Reason, str] | None:
             f"node {facts.node} offers parts of its GPUs as {_names(facts.parts)} by another "
             f"device plugin, so other pods may get them: run `kubectl cordon {facts.node}`, stop "
             "that plugin on the node, and uncordon the node when it is owned"
+        )
+    if facts.legacy:
+        return Reason.GPUS_IN_USE, (
+            f"pods have parts of the GPUs of node {facts.node} from another device plugin: "
+            f"{_names(facts.legacy)}. Run `kubectl cordon {facts.node}`, and record what they use: "
+            "`kubeshare migrate --help`; or delete them"
         )
     if facts.users or facts.used:
         return Reason.GPUS_IN_USE, (
@@ -222,6 +270,21 @@ def _converting(facts: Facts) -> str:
         f"no claim has a GPU of node {facts.node} any more: run `kubectl label node {facts.node} "
         f"{LABEL_DRA_PLUGIN}=false --overwrite` to stop its DRA driver, and uncordon the node when "
         "it is owned"
+    )
+
+
+def _migrating(facts: Facts) -> str:
+    if facts.legacy:
+        next_step = (
+            f"record what these pods use (`kubeshare migrate --help`): {_names(facts.legacy)}, or "
+            "delete them"
+        )
+    else:
+        next_step = f"stop the device plugin that offers {_names(facts.parts)} on the node"
+    keep = "Keep" if facts.cordoned else f"Run `kubectl cordon {facts.node}`, and keep"
+    return (
+        f"node {facts.node} is taken over under pods of another device plugin: {next_step}. {keep} "
+        "the node cordoned until it is owned"
     )
 
 

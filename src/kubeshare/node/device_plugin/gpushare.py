@@ -10,7 +10,7 @@ from typing import Any, Final
 import structlog
 
 from kubeshare.api.configuration import DynamicConfiguration, watch_configuration
-from kubeshare.api.owned_nodes import accepts_holders, family_of, is_owned
+from kubeshare.api.owned_nodes import accepts_holders, family_of, offers_families
 from kubeshare.api.types.constants import FAMILY_GPUSHARE
 from kubeshare.api.types.core_v1 import NODES, Node
 from kubeshare.api.types.v1 import GPUNode
@@ -103,17 +103,18 @@ class GpushareResources:
             return
         gpus = self._gpus(node, found)
         # Resources of another family may be offered here, by another controller.
-        offers = is_owned(found) and family_of(node)
+        offers = offers_families(found) and family_of(node)
         seconds = READING_SECONDS if offers else self._usual_seconds
         if seconds != self._inventory.interval:
             self._inventory.interval = seconds
             self._inventory.refresh_soon()
         self.plugin.offer(gpus)
-        await self._publish_count(node, None if gpus is None else len(gpus), is_owned(found))
+        count = None if gpus is None else len(gpus)
+        await self._publish_count(node, count, offers_families(found))
 
     def _gpus(self, node: Node, found: GPUNode) -> tuple[GpuUnits, ...] | None:
         """The units to offer; None if none are to be offered on this node."""
-        if not is_owned(found) or family_of(node) != FAMILY_GPUSHARE:
+        if not offers_families(found) or family_of(node) != FAMILY_GPUSHARE:
             return None
         configuration = self.configuration.now().gpushare
         gpus = divide(found.spec.devices, configuration.unit_bytes, usable=accepts_holders(found))

@@ -7,7 +7,7 @@ blocks of 256 MiB.
 
 from typing import Final
 
-from kubeshare.api.owned_nodes import accepts_holders, family_of, is_owned
+from kubeshare.api.owned_nodes import accepts_holders, family_of, offers_families
 from kubeshare.api.types.core_v1 import Node
 from kubeshare.dialects.vcuda import BLOCK, CORE, CORES, FAMILY, MEMORY
 from kubeshare.kube.cache.reflector import Reflector
@@ -54,7 +54,7 @@ class VcudaResources:
         node, found = self._nodes.get(name), self._gpunodes.get(name)
         if node is None or found is None:
             return
-        if not is_owned(found) or family_of(node) != FAMILY:
+        if not offers_families(found) or family_of(node) != FAMILY:
             for plugin in self.plugins:
                 plugin.offer(None)
             return
