@@ -14,6 +14,11 @@ import msgspec
 from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects import gpushare, vcuda
+from kubeshare.dialects.legacy_placement import (
+    Reader,
+    gpushare_placement_of,
+    vcuda_placement_of,
+)
 from kubeshare.dialects.pod_spec import check_form
 from kubeshare.dialects.share_fields import mapping
 from kubeshare.dialects.write_back import (
@@ -56,6 +61,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         annotations_of: returns the annotations of a placed pod.
         is_annotation: whether a key is one of these.
         assigned: the one of them that is ``true`` from the first container on.
+        legacy_placement_of: reads where the published system placed a pod.
     """
 
     name: str
@@ -65,6 +71,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     annotations_of: Callable[[Placed], dict[str, str]]
     is_annotation: Callable[[str], bool]
     assigned: str
+    legacy_placement_of: Reader
 
     def is_named_in(self, limits: Iterable[Iterable[str]]) -> bool:
         """Whether the limits of some container name one of the resources."""
@@ -79,6 +86,7 @@ GPUSHARE: Final = Family(
     annotations_of=lambda pod: gpushare_placement(pod.spec, pod.gpus, pod.unit, pod.now),
     is_annotation=GPUSHARE_ANNOTATIONS.__contains__,
     assigned=GPUSHARE_ASSIGNED,
+    legacy_placement_of=gpushare_placement_of,
 )
 VCUDA: Final = Family(
     name=vcuda.FAMILY,
@@ -88,6 +96,7 @@ VCUDA: Final = Family(
     annotations_of=lambda pod: vcuda_placement(pod.spec, pod.gpus, pod.node, pod.now),
     is_annotation=is_of_vcuda,
     assigned=VCUDA_ASSIGNED,
+    legacy_placement_of=vcuda_placement_of,
 )
 FAMILIES: Final = (GPUSHARE, VCUDA)
 

@@ -103,8 +103,17 @@ def units_at_once(spec: Mapping[str, Any]) -> int:
             most = max(most, beside)
         else:
             most = max(most, beside + units)
-    beside += sum(units for _, units in _containers(spec, ("containers",)))
+    beside += units_of_containers(spec)
     return max(most, beside)
+
+
+def units_of_containers(spec: Mapping[str, Any]) -> int:
+    """The units in the limits of a pod's containers: the amount by which gpushare counts it.
+
+    Raises:
+        InvalidValueError: an amount is not a whole number.
+    """
+    return sum(units for _, units in _containers(spec, ("containers",)))
 
 
 def _memory(spec: Mapping[str, Any], labels: Mapping[str, Any], unit: int) -> Amounts:

@@ -28,7 +28,8 @@ GPU_MEM = ("aliyun.com/gpu-mem",)
 
 
 def facts(**more: Any) -> Facts:
-    return Facts(**({"node": "n1", "requested": True, "cordoned": True} | more))
+    known: dict[str, Any] = {"node": "n1", "requested": True, "cordoned": True}
+    return Facts(**(known | more))
 
 
 @pytest.mark.parametrize("more", [{"parts": GPU_MEM}, {"legacy": ("default/a",)}])
@@ -69,7 +70,7 @@ def test_a_node_that_is_not_cordoned_names_the_commands() -> None:
 
 @pytest.mark.parametrize("more", [{"cordoned": False}, {"offered": 1}, {"supported": False}])
 def test_once_begun_it_goes_on_but_creates_nothing(more: dict[str, Any]) -> None:
-    known = {"owned": True, "static": ("v",), "migrating": True, "parts": GPU_MEM}
+    known: dict[str, Any] = {"owned": True, "static": ("v",), "migrating": True, "parts": GPU_MEM}
     decided = decide(facts(**(known | more)))
     assert (decided.mode, decided.accepts, decided.migrates) == ("owned", False, False)
     assert decided.reason == Reason.MIGRATING

@@ -5,7 +5,6 @@ GPU. On a node of Alibaba's own gpushare, the annotations of its pods do, as its
 A pod that requests memory and has no GPU yet counts as pending.
 """
 
-import json
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, TypeAlias
@@ -15,9 +14,11 @@ from msgspec import Struct, field
 from kubeshare.api.owned_nodes import is_owned
 from kubeshare.api.types.core_v1 import Container, Pod
 from kubeshare.api.types.v1 import VGPU, GPUNode
+from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import GI, MI
 from kubeshare.dialects.gpushare import GPU_COUNT, GPU_MEMORY
-from kubeshare.dialects.write_back import GPUSHARE, GPUSHARE_ALLOCATION
+from kubeshare.dialects.legacy_placement import INDEX, allocation_of
+from kubeshare.dialects.write_back import GPUSHARE_ALLOCATION
 from kubeshare.kube.meta import Key, ObjectMeta
 
 Units: TypeAlias = Mapping[int, int]
@@ -26,7 +27,6 @@ Units: TypeAlias = Mapping[int, int]
 UNITS: Final = {"GiB": GI, "MiB": MI}
 LARGEST_GIB: Final = 100
 """More units than this on one GPU are MiB, if nothing else tells: so does Alibaba's tool."""
-_INDEX: Final = GPUSHARE + "IDX"
 
 
 class Address(Struct, frozen=True):
@@ -205,7 +205,7 @@ def _annotated(pods: Iterable[Pod]) -> Iterator[PodUsage]:
         if not units:
             continue
         gpus = _allocation(metadata.annotations.get(GPUSHARE_ALLOCATION, ""))
-        index = metadata.annotations.get(_INDEX, "")
+        index = metadata.annotations.get(INDEX, "")
         if not gpus and index.isdigit():
             gpus = {int(index): units}
         pending = 0 if gpus else units
@@ -214,13 +214,10 @@ def _annotated(pods: Iterable[Pod]) -> Iterator[PodUsage]:
 
 def _allocation(text: str) -> Units:
     """The units on each GPU, of all containers; empty if the annotation has another form."""
-    sums: Counter[int] = Counter()
     try:
-        for gpus in json.loads(text).values():
-            sums.update({int(gpu): int(units) for gpu, units in gpus.items()})
-    except (ValueError, AttributeError, TypeError, RecursionError):
+        return allocation_of(text)
+    except InvalidValueError:
         return {}
-    return sums
 
 
 def _sorted(pods: Iterable[PodUsage]) -> tuple[PodUsage, ...]:
