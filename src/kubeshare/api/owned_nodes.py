@@ -12,8 +12,6 @@ from typing import Final
 from kubeshare.api.configuration import OwnedConfiguration
 from kubeshare.api.types.constants import (
     CONDITION_OWNED,
-    FAMILY_GPUSHARE,
-    FAMILY_VCUDA,
     GPUS_OWNED,
     LABEL_FAMILY,
     LABEL_GPUS,
@@ -26,12 +24,6 @@ from kubeshare.api.types.v1 import VGPU, GPUNode
 from kubeshare.core.gpuid import RESERVED_PREFIX
 from kubeshare.dialects import families
 from kubeshare.kube.conditions import find_condition, is_true
-
-_PUBLISHED_FAMILIES: Final = {
-    ("gpushare", "true"): FAMILY_GPUSHARE,
-    ("nvidia-device-enable", "enable"): FAMILY_VCUDA,
-}
-"""The labels by which Alibaba's gpushare and Tencent's Gaia select their nodes."""
 
 _NVIDIA_PARTS: Final = re.compile(r"nvidia\.com/(gpu\.shared|mig-.+)")
 """The resources by which NVIDIA's device plugin offers parts of GPUs."""
@@ -94,7 +86,7 @@ def family_of(node: Node) -> str:
     labels = node.metadata.labels
     if LABEL_FAMILY in labels:
         return labels[LABEL_FAMILY]
-    found = (name for label, name in _PUBLISHED_FAMILIES.items() if label in labels.items())
+    found = (each.name for each in families.FAMILIES if each.node_label in labels.items())
     return next(found, "")
 
 

@@ -44,6 +44,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "kubeshare.cli.topo.command:topo",
             "Show how the GPUs of a node are linked.",
         ),
+        "migrate": (
+            "kubeshare.cli.migrate.command:migrate",
+            "Move a cluster of gpushare or gpu-manager, whose pods run on.",
+        ),
         "lab": ("kubeshare.cli.lab:lab", "A real Kubernetes with fake GPUs on this machine."),
         "install": ("kubeshare.cli.install:install", "Install KubeShare on a cluster."),
         "uninstall": (

@@ -62,6 +62,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         is_annotation: whether a key is one of these.
         assigned: the one of them that is ``true`` from the first container on.
         legacy_placement_of: reads where the published system placed a pod.
+        node_label: the label, key and value, by which the published system selects its nodes.
     """
 
     name: str
@@ -72,6 +73,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     is_annotation: Callable[[str], bool]
     assigned: str
     legacy_placement_of: Reader
+    node_label: tuple[str, str]
 
     def is_named_in(self, limits: Iterable[Iterable[str]]) -> bool:
         """Whether the limits of some container name one of the resources."""
@@ -87,6 +89,7 @@ GPUSHARE: Final = Family(
     is_annotation=GPUSHARE_ANNOTATIONS.__contains__,
     assigned=GPUSHARE_ASSIGNED,
     legacy_placement_of=gpushare_placement_of,
+    node_label=("gpushare", "true"),
 )
 VCUDA: Final = Family(
     name=vcuda.FAMILY,
@@ -97,6 +100,7 @@ VCUDA: Final = Family(
     is_annotation=is_of_vcuda,
     assigned=VCUDA_ASSIGNED,
     legacy_placement_of=vcuda_placement_of,
+    node_label=("nvidia-device-enable", "enable"),
 )
 FAMILIES: Final = (GPUSHARE, VCUDA)
 
