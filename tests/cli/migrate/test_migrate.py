@@ -6,15 +6,10 @@ from typing import Any
 
 import pytest
 
-from expectations import (
-    expect_holders,
-    expect_no_vgpus,
-    expect_owned,
-    expect_phases,
-    expect_running,
-)
+from expectations.pods import expect_running
+from expectations.vgpus import expect_holders, expect_no_vgpus, expect_owned, expect_phases
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.cluster import GIB
+from fakes.cluster.cluster_objects import GIB
 from fakes.cluster.disruptions import cordon, label_node
 from fakes.cluster.gpushare import gated_pod, offer
 from fakes.cluster.legacy import ask_for, gpushare_pod, serve, stop, vcuda_pod

@@ -3,7 +3,7 @@
 from collections.abc import Collection
 from typing import TYPE_CHECKING
 
-from kubeshare.api import configuration, pods
+from kubeshare.api import configuration, pod_state
 from kubeshare.api.configuration import KEY, ConfigMap, Configuration
 from kubeshare.api.owned_nodes import parts_of
 from kubeshare.api.types.constants import NAMESPACE, VGPU_RESOURCE
@@ -75,7 +75,7 @@ async def read_configuration(client: "Client") -> Configuration:
 
 def _uses_gpus(raw: Raw) -> bool:
     """Whether a pod has not ended, and uses GPUs with or without KubeShare."""
-    pod = pods.view(raw)
+    pod = pod_state.view(raw)
     containers = (*pod.spec.init_containers, *pod.spec.containers)
     shares = any(VGPU_RESOURCE in container.resources.limits for container in containers)
     return not pod.terminal and bool(shares or pod.whole_gpus or parts_of(pod))

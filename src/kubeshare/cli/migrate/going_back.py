@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from msgspec import Struct
 
-from kubeshare.api import holders, pods
+from kubeshare.api import holders, pod_state
 from kubeshare.api.owned_nodes import accepts_holders, is_requested
 from kubeshare.api.types.constants import LABEL_FAMILY, LABEL_GPUS
 from kubeshare.api.types.core_v1 import NODES
@@ -92,7 +92,7 @@ async def _give_back_node(
             await _remove(client, vgpu.metadata.name, demand)
             released.add(legacy[demand])
             say(f"{name}: the holder of pod {legacy[demand]} is removed")
-    on_node = [each for each in map(pods.view, cluster.pods) if each.spec.node_name == name]
+    on_node = [each for each in map(pod_state.view, cluster.pods) if each.spec.node_name == name]
     ours = {str(each.metadata.key) for each in on_node if not has_gpu_from(each, family)}
     held = {f"{each.namespace}/{each.name}" for vgpu in vgpus for each in vgpu.status.holders}
     return GivenBack(

@@ -7,7 +7,7 @@ not agree with the pod, the node or each other are problems, which a person has 
 
 from collections.abc import Collection, Iterable, Sequence
 
-from kubeshare.api import pods
+from kubeshare.api import pod_state
 from kubeshare.api.owned_nodes import (
     accepts_holders,
     is_legacy,
@@ -30,7 +30,7 @@ from kubeshare.kube.resources import Raw
 
 def plan(family: Family, cluster: Cluster, names: Collection[str] = ()) -> Plan:
     """Plan the move of some nodes, by default of all that a family's system manages."""
-    known = [(raw, pods.view(raw)) for raw in cluster.pods]
+    known = [(raw, pod_state.view(raw)) for raw in cluster.pods]
     here = [(raw, pod) for raw, pod in known if pod.spec.node_name]
     nodes = sorted(cluster.nodes, key=lambda node: node.metadata.name)
     wanted = [

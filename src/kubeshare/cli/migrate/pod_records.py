@@ -5,7 +5,7 @@ from typing import Final
 
 from msgspec.structs import replace
 
-from kubeshare.api import pods
+from kubeshare.api import pod_state
 from kubeshare.api.holder_codec import encode_share
 from kubeshare.api.owned_nodes import parts_of, recorded_pods
 from kubeshare.api.types.v1 import VGPU, GPUDevice, Holder
@@ -87,7 +87,7 @@ class _Reader:
         return tuple(self._record(placed.demand, name, gpu) for name, gpu in placed.gpus)
 
     def _check_family(self, raw: Raw) -> None:
-        if others := parts_of(pods.view(raw)) - {*self._family.resources}:
+        if others := parts_of(pod_state.view(raw)) - {*self._family.resources}:
             words = f"asks for {', '.join(sorted(others))} too"
             raise InvalidValueError("spec.containers", words)
 
