@@ -27,9 +27,12 @@ THEIR_IMAGE, OUR_IMAGE = "YOUR/kubeshare:0.1.0", "kubeshare:dev"
 SECONDS = 400
 
 
-def script(page: str) -> str:
-    """All commands of a page, as one terminal would see them."""
+def script(page: str, *sections: str) -> str:
+    """All commands of a page, or of its sections, as one terminal would see them."""
     text = (ROOT / "docs" / f"{page}.md").read_text().replace(THEIR_IMAGE, OUR_IMAGE)
+    if sections:
+        found = dict(part.split("\n", 1) for part in text.split("\n## "))
+        text = "\n".join(found[section] for section in sections)
     blocks = re.findall(r"^```sh\n(.*?)^```$", text, flags=re.DOTALL | re.MULTILINE)
     assert blocks
     ends = "trap 'kill $(jobs -p) 2>/dev/null || true' EXIT"

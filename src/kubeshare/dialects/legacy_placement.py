@@ -1,8 +1,8 @@
-"""Where gpushare and gpu-manager placed a running pod, from the annotations that they wrote.
+"""Reads where gpushare or gpu-manager placed a running pod.
 
-KubeShare believes no annotation when it places or starts a pod. These are read only where an
-administrator moves a cluster of these systems, and checked against what the pod asks for. GPUs
-are numbered as their device files (``/dev/nvidiaN``), which is what both device plugins use.
+Both say so in annotations. KubeShare believes none when it places or starts a pod: these are read
+only where an administrator moves a cluster of such a system, and checked against what the pod asks
+for. GPUs are numbered as their device files (``/dev/nvidiaN``), which both device plugins use.
 """
 
 import json

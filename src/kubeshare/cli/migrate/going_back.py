@@ -1,4 +1,4 @@
-"""Gives nodes with legacy pods back: removes the holders of these pods, and nothing else.
+"""Gives nodes back: removes the holders of legacy pods, nothing else.
 
 First the label that asks for the node goes. Only when the static vGPUs of the node accept no
 holders any more are those of the legacy pods removed, so nothing is placed into what they use.

@@ -1,4 +1,4 @@
-"""The plan of a move: its nodes, their legacy pods, and the holders that these get."""
+"""The plan of a move: nodes, legacy pods, their holders."""
 
 from collections.abc import Mapping, Sequence
 

@@ -1,4 +1,4 @@
-"""Formats plans, as text with the next commands and as fields of a JSON object."""
+"""Formats plans as text and as fields of a JSON object."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final

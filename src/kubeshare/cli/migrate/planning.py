@@ -1,4 +1,4 @@
-"""Plans what moving the nodes of gpushare or gpu-manager to KubeShare takes. Pure.
+"""Plans what moving gpushare's or gpu-manager's nodes takes. Pure.
 
 A *legacy* pod was placed by one of these systems. The plan gives it a holder for what it has of
 each GPU, as its annotations say; KubeShare then places nothing into that. Annotations that do

@@ -1,4 +1,4 @@
-"""Works out the holders of the legacy pods of one node, from their annotations. Pure."""
+"""Works out the holders of a node's legacy pods. Pure."""
 
 from collections.abc import Mapping, Sequence
 from typing import Final

@@ -1,4 +1,4 @@
-"""Records the legacy pods of nodes as holders, so that nothing is placed into what they use.
+"""Records legacy pods as holders, so nothing takes their room.
 
 Every step can be repeated: a run that was cut off anywhere goes on where it stopped. No pod is
 written. The order keeps each GPU from being given away twice:

@@ -1,4 +1,4 @@
-"""Checks that a node of gpushare counts memory in the unit that KubeShare is configured with."""
+"""Checks that a gpushare node counts in the configured unit."""
 
 from kubeshare.api.configuration import GpushareConfiguration
 from kubeshare.api.types.core_v1 import Node
