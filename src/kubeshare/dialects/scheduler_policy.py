@@ -73,11 +73,6 @@ def _extender(fields: Mapping[str, Any], name: str, left: list[str]) -> dict[str
         found["httpTimeout"] = _duration(timeout, f"{name}.httpTimeout")
     if resources := fields.get("managedResources"):
         found["managedResources"] = _managed(resources, f"{name}.managedResources")
-    if found.get("filterVerb") == "predicates":
-        left.append(
-            f"{name}: its filterVerb is that of gpu-admission, which KubeShare has not: leave this "
-            "extender out"
-        )
     return found
 
 

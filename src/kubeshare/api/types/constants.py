@@ -79,6 +79,7 @@ GPUS_OWNED: Final = "owned"
 # The manifest family to which an owned node is dedicated.
 LABEL_FAMILY: Final = "kubeshare.nthu/family"
 FAMILY_GPUSHARE: Final = "gpushare"
+FAMILY_VCUDA: Final = "vcuda"
 # The mode in force, in the status of a GPUNode: ``owned``, or else ``shared`` with Kubernetes. The
 # condition says whether the static vGPUs of the node accept holders.
 MODE_OWNED: Final = "owned"
