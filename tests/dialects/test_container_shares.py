@@ -6,8 +6,8 @@ import pytest
 
 from kubeshare.core.demand import Share
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.units import GI, MICROS, Memory
-from kubeshare.dialects import gpushare, vcuda
+from kubeshare.core.units import MICROS, Memory
+from kubeshare.dialects import vcuda
 
 WHOLE = Memory(micros=MICROS)
 
@@ -93,19 +93,3 @@ def test_vcuda_that_nobody_can_have_is_refused_by_its_name(
         vcuda.container_shares(pod)
     assert caught.value.field.endswith(field)
     assert words in caught.value.message
-
-
-def test_gpushare() -> None:
-    pod = a_pod(a=gpu_mem("3"), b={"cpu": 1}, c=gpu_mem(5), d=gpu_mem("0"))
-    shares = [
-        Share(name=name, memory=Memory(bytes=size * GI), proportional=True, containers=(name,))
-        for name, size in (("a", 3), ("c", 5))
-    ]
-    assert gpushare.container_shares(pod["spec"], unit=GI) == tuple(shares)
-
-
-@pytest.mark.parametrize("units", ["-1", "0.5", "much"])
-def test_gpushare_that_nobody_can_have_is_refused_by_its_name(units: str) -> None:
-    with pytest.raises(InvalidValueError) as caught:
-        gpushare.container_shares(a_pod(a=gpu_mem("1"), b=gpu_mem(units))["spec"])
-    assert caught.value.field == "spec.containers[b].resources.limits[aliyun.com/gpu-mem]"

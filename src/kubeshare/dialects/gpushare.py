@@ -9,11 +9,10 @@ GPU, unless the annotations ``kubeshare.nthu/request`` and ``limit`` say otherwi
 from collections.abc import Iterator, Mapping
 from typing import Any, Final
 
-from kubeshare.core.demand import Demand, Share
+from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MAX_BYTES, MI, MICROS, Memory, parse_count, parse_share
 from kubeshare.dialects.amounts import Amounts
-from kubeshare.dialects.containers import asking_containers, share_of
 from kubeshare.dialects.family_fields import check_other_forms, constraints, own_spellings
 from kubeshare.dialects.pod_spec import check_form
 from kubeshare.dialects.share_fields import (
@@ -23,7 +22,6 @@ from kubeshare.dialects.share_fields import (
     mapping,
     present,
 )
-from kubeshare.dialects.shares import check_together
 
 FAMILY: Final = "gpushare"
 """The family of these demands."""
@@ -201,24 +199,3 @@ def amounts(
         count=gpus,
         proportional=True,
     )
-
-
-def container_shares(spec: Mapping[str, Any], *, unit: int = MI) -> tuple[Share, ...]:
-    """A share for each container that asks for memory, with the name of the container.
-
-    Such shares may be on different GPUs, unlike the only one of :func:`demand_of`. A container
-    that asks for none has no share.
-
-    Args:
-        spec: the PodSpec.
-        unit: bytes of a unit of memory.
-
-    Raises:
-        InvalidValueError: an amount is not whole, negative, or too large.
-    """
-    shares = []
-    for name, asked, fields in asking_containers(spec, [GPU_MEMORY]):
-        units, field = asked[GPU_MEMORY], fields[GPU_MEMORY]
-        if parse_count(units, field):
-            shares.append(share_of(name, amounts(units, unit=unit, names=(field, GPU_COUNT))))
-    return check_together(shares, "spec.containers")
