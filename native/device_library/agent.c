@@ -139,7 +139,7 @@ static int64_t step_closing(unsigned cell) {
         closing->on = false;
     if (!closing->on)
         return NEVER;
-    if (!ks_is_launching() && ks_settle(cell, &end)) {
+    if (!ks_is_launching(cell) && ks_settle(cell, &end)) {
         closing->on = false;
         send_message(KS_DRAINED, cell, closing->epoch, end, 0);
         return NEVER;
@@ -173,7 +173,7 @@ static int64_t idle_after(unsigned cell) {
 }
 
 static bool is_in_use(unsigned cell, uint64_t launches) {
-    return ks_launches(cell) != launches || ks_is_launching() || ks_meter_is_waited_for(cell);
+    return ks_launches(cell) != launches || ks_is_launching(cell) || ks_meter_is_waited_for(cell);
 }
 
 static void step_watch(unsigned cell) {

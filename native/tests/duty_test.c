@@ -63,7 +63,8 @@ bool ks_session_is_revoked(void) {
     return false;
 }
 
-bool ks_is_launching(void) {
+bool ks_is_launching(unsigned cell) {
+    (void)cell;
     return false;
 }
 

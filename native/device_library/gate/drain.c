@@ -23,7 +23,7 @@ static struct work works[KS_CELLS_MAX];
 /* A launch is counted before it reaches the driver: the event may not cover one that is on its way,
  * and then another event is recorded later. */
 static void await_end(struct work *work, unsigned cell, uint64_t launches) {
-    const bool all_have_arrived = !ks_is_launching();
+    const bool all_have_arrived = !ks_is_launching(cell);
     work->awaited = ks_finish_begin(cell);
     work->awaited_launches = launches;
     work->covers_all = all_have_arrived;

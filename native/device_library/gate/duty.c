@@ -96,7 +96,7 @@ static int64_t step_closed(struct duty *duty, unsigned cell, int64_t now, int64_
 
 static int64_t step_closing(struct duty *duty, unsigned cell, int64_t now, int64_t start) {
     int64_t end;
-    const bool is_done = !ks_is_launching() && ks_settle(cell, &end);
+    const bool is_done = !ks_is_launching(cell) && ks_settle(cell, &end);
     if (is_done) {
         charge(duty, cell, end);
         set_state(duty, cell, KS_GATE_CLOSED);

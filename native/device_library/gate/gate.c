@@ -54,6 +54,7 @@ static bool is_metered(unsigned cell) {
 
 static enum passage try_to_pass(struct ks_mark *mark, const struct ks_gate *gate, unsigned cell) {
     enum passage passage = GATE_CLOSED;
+    atomic_store_explicit(&mark->cell, cell, memory_order_relaxed);
     atomic_fetch_add(&mark->depth, 1);
     if (atomic_load(&gate->state) == KS_GATE_OPEN)
         passage = !is_metered(cell) || ks_meter_take(cell) ? PASSED : NO_CREDIT;
@@ -98,6 +99,8 @@ CUresult ks_enter_slowly(CUstream stream) {
         return CUDA_ERROR_NOT_PERMITTED;
     if (atomic_load(&mark->depth) > 0 || (ks_session_cells() > 1 && !ks_current_cell(&cell)) ||
         ks_is_captured(stream)) {
+        if (atomic_load(&mark->depth) == 0)
+            atomic_store_explicit(&mark->cell, KS_CELLS_MAX, memory_order_relaxed);
         atomic_fetch_add(&mark->depth, 1);
         return CUDA_SUCCESS; /* inside the driver, without a context, or not to run now */
     }

@@ -64,10 +64,18 @@ static bool add_chunk(void) {
     return true;
 }
 
-static bool any_is_inside(void) {
+/* The depth is read first: a thread writes it after the cell. */
+static bool is_inside(struct ks_mark *mark, unsigned cell) {
+    if (atomic_load(&mark->depth) == 0)
+        return false;
+    const unsigned inside = atomic_load(&mark->cell);
+    return inside == cell || inside == KS_CELLS_MAX;
+}
+
+static bool any_is_inside(unsigned cell) {
     for (struct chunk *chunk = &first_chunk; chunk != NULL; chunk = chunk->next) {
         for (unsigned i = 0; i < MARKS_PER_CHUNK; i++) {
-            if (atomic_load(&chunk->marks[i].depth) != 0)
+            if (is_inside(&chunk->marks[i], cell))
                 return true;
         }
     }
@@ -103,14 +111,14 @@ uint64_t ks_launches(unsigned cell) {
     return launches;
 }
 
-bool ks_is_launching(void) {
+bool ks_is_launching(unsigned cell) {
     static int64_t checked_for_dead;
     ks_acquire(&lock, KS_LOCK_MARKS);
-    bool is_launching = any_is_inside();
+    bool is_launching = any_is_inside(cell);
     if (is_launching && ks_now() - checked_for_dead > KS_MILLISECOND) {
         free_marks_of_dead_threads(); /* a thread that was cancelled inside a launch */
         checked_for_dead = ks_now();
-        is_launching = any_is_inside();
+        is_launching = any_is_inside(cell);
     }
     ks_release(&lock);
     return is_launching;

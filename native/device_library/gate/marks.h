@@ -15,6 +15,7 @@
 struct ks_mark {
     alignas(64) atomic_uint depth; /* calls of the driver that the thread is inside */
     atomic_int thread;             /* the kernel's thread ID of its owner; 0: free */
+    atomic_uint cell;              /* of the launch that it is inside; KS_CELLS_MAX: of any */
     _Atomic uint64_t launches[KS_CELLS_MAX];
 };
 
@@ -27,8 +28,9 @@ struct ks_mark *ks_marks_own(void);
 /* Launches of this process on a cell since it started. */
 uint64_t ks_launches(unsigned cell);
 
-/* Whether a thread is inside a launch now. If none is and the gates are closed, none will be. */
-bool ks_is_launching(void);
+/* Whether a thread is inside a launch on a cell now. If none is and the cell's gate is closed, none
+ * will be. */
+bool ks_is_launching(unsigned cell);
 
 /* In a forked child: only this thread is left, and it has launched nothing. */
 void ks_marks_forget(void);
