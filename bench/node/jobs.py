@@ -97,6 +97,7 @@ class Node:
         self._daemon: subprocess.Popen[bytes] | None = None
         self.paths = Paths(Path(self._folder.name) / "run")
         self.jobs: dict[str, Job] = {}
+        self._environments: dict[str, dict[str, str]] = {}
 
     def __enter__(self) -> Self:
         self._state.mkdir()
@@ -218,10 +219,19 @@ class Node:
         """
         command = program or [str(native.path("burn")), *options]
         environment = self.grant(name, request, limit, gpus, limit_alone=limit_alone)
+        return self._start(name, command, environment)
+
+    def start_beside(self, other: str, name: str, *options: str) -> Job:
+        """Start another job of a claim: that of the job `other`, which has the claim's name."""
+        command = [str(native.path("burn")), *options]
+        return self._start(name, command, self._environments[other])
+
+    def _start(self, name: str, command: Sequence[str], environment: dict[str, str]) -> Job:
         process = subprocess.Popen(
             command, env=environment, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True
         )
         self.jobs[name] = Job(name, process)
+        self._environments[name] = environment
         return self.jobs[name]
 
     def end(self, name: str) -> None:

@@ -89,12 +89,13 @@ static_assert(sizeof(struct ks_page_cell) == 64, "one cache line");
 
 /* ---- messages on the socket ------------------------------------------
  *
- * A session with several cells gets its GPUs together or not at all:
+ * A session with several cells gets the GPUs that it shares with others, or on
+ * which a limit binds, together or not at all; each other GPU it gets by itself:
  *   - WANT names the cell of the waiting launch, and in `value` all cells on
  *     which the process has a context (bit n: cell n; 0: that cell alone, as
  *     protocol 1 sends it). The cells that all processes of the session named, and
- *     have not left since, are the set that the next grant opens;
- *   - the gates of the set open one after another in the order of the GPUs'
+ *     have not left since, are those that it wants;
+ *   - the gates of a set open one after another in the order of the GPUs'
  *     UUIDs, none before the daemon holds the tokens of all, and go to CLOSING
  *     in the same order. Leases of a set end together;
  *   - WANT for a cell outside the set that is open ends that grant, and the

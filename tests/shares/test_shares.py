@@ -210,8 +210,7 @@ def test_jobs_on_the_same_two_gpus_get_both_at_once() -> None:
         for gpu in (0, 1):
             node.wait_until_busy(*requests, gpu=gpu)
         time.sleep(SETTLE_S)
-        both, lost = least_disturbed(lambda: _on_both(node))
-        shares, other = both
+        (shares, other), lost = least_disturbed(lambda: _on_each(node, 2))
         assert near(shares, other, 0.02 + lost), (shares, other, lost)
         used = sum(shares.values())
         assert used > MOST - lost, (shares, lost)
@@ -220,11 +219,29 @@ def test_jobs_on_the_same_two_gpus_get_both_at_once() -> None:
         assert shares["b"] / used > 0.6 - NEAR - lost, (shares, lost)
 
 
-def _on_both(node: Node) -> tuple[dict[str, float], dict[str, float]]:
-    """The shares of each of two GPUs over one window."""
-    before = node.sample(0), node.sample(1)
+def test_the_whole_gpus_of_a_claim_run_on_while_its_third_is_shared() -> None:
+    """Each process has a GPU; that of the first is always inside a launch, its queue being full."""
+    with Node("V100x3") as node:
+        greedy = ("--kernel-us", "1000", "--no-sync", "--device", "0")
+        node.start("wide", 0.5, *greedy, gpus=(0, 1, 2))
+        node.start_beside("wide", "wide-1", *KEEPS_BUSY, "--device", "1")
+        node.start_beside("wide", "wide-2", *KEEPS_BUSY, "--device", "2")
+        node.start("beside", 0.5, *KEEPS_BUSY, "--device", "2", gpus=(2,))
+        on = {0: ("wide",), 1: ("wide-1",), 2: ("wide-2", "beside")}
+        for gpu, names in on.items():
+            node.wait_until_busy(*names, gpu=gpu)
+        time.sleep(SETTLE_S)
+
+        measured, lost = least_disturbed(lambda: _on_each(node, 3))
+
+        assert near(measured[0], {"wide": 1}, NEAR + lost), (measured, lost)
+        assert near(measured[1], {"wide-1": 1}, NEAR + lost), (measured, lost)
+        assert near(measured[2], {"wide-2": 0.5, "beside": 0.5}, NEAR + lost), (measured, lost)
+        assert sum(measured[2].values()) > MOST - lost, (measured, lost)
+
+
+def _on_each(node: Node, gpus: int) -> list[dict[str, float]]:
+    """The shares of each of the first GPUs over one window."""
+    before = [node.sample(gpu) for gpu in range(gpus)]
     time.sleep(WINDOW_S)
-    first, second = (
-        timeline.shares(begin, node.sample(gpu), node.jobs) for gpu, begin in enumerate(before)
-    )
-    return first, second
+    return [timeline.shares(begin, node.sample(gpu), node.jobs) for gpu, begin in enumerate(before)]

@@ -43,7 +43,8 @@ def test_a_gpu_that_no_process_uses_is_left_to_others(daemon: RunningDaemon) -> 
 
 
 def test_what_the_processes_of_a_claim_want_adds_up(daemon: RunningDaemon) -> None:
-    daemon.grant(grant("a", gpus=BOTH))
+    for name in ("idle", "a"):
+        daemon.grant(grant(name, gpus=BOTH))
     first, second = Client(daemon.paths, "a"), Client(daemon.paths, "a")
     first.open()
 
@@ -54,8 +55,29 @@ def test_what_the_processes_of_a_claim_want_adds_up(daemon: RunningDaemon) -> No
     eventually(lambda: gates(first) == [GateState.OPEN] * 2, "both gates are open")
 
 
+def test_a_gpu_that_a_claim_has_to_itself_is_open_while_it_waits_for_the_other(
+    daemon: RunningDaemon,
+) -> None:
+    daemon.grant(grant("b", gpus=(GPU_B,)))
+    daemon.grant(grant("ab", gpus=BOTH, quota_ns=10_000_000))
+    single, both = Client(daemon.paths, "b"), Client(daemon.paths, "ab")
+    single.open()
+
+    both.want(1, mask=0b11)
+
+    asked = single.receive_until(MessageType.CLOSING)
+    assert gates(both) == [GateState.OPEN, GateState.CLOSED]
+    epoch = both.page.epoch
+    single.send(MessageType.DRAINED, epoch=asked.epoch, time_ns=time.monotonic_ns())
+    eventually(lambda: gates(both) == [GateState.OPEN] * 2, "both gates are open")
+    single.want()
+    assert both.receive_until(MessageType.CLOSING).cell == 1
+    assert both.page.epoch == epoch, "the GPU of its own has been open all the time"
+
+
 @pytest.mark.usefixtures("patience")
 def test_a_claim_waits_for_all_its_gpus_before_any_gate_opens(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("idle", gpus=(GPU_B,)))
     daemon.grant(grant("a", gpus=(GPU_A,), quota_ns=200_000_000))
     daemon.grant(grant("ab", gpus=BOTH, quota_ns=10_000_000))
     single, both = Client(daemon.paths, "a"), Client(daemon.paths, "ab")
@@ -71,6 +93,7 @@ def test_a_claim_waits_for_all_its_gpus_before_any_gate_opens(daemon: RunningDae
 
 @pytest.mark.usefixtures("patience")
 def test_a_gpu_that_is_drained_first_is_given_on_at_once(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("idle", gpus=(GPU_A,)))
     daemon.grant(grant("ab", gpus=BOTH, quota_ns=10_000_000))
     daemon.grant(grant("b", gpus=(GPU_B,), quota_ns=10_000_000))
     both, single = Client(daemon.paths, "ab"), Client(daemon.paths, "b")

@@ -10,6 +10,7 @@ from kubeshare.core.token import (
     DECAYED_AVERAGE,
     QUOTA_NS,
     Action,
+    Amounts,
     Arbiter,
     Close,
     Measure,
@@ -43,6 +44,7 @@ class Job:
     hangs: bool = False
     uses: list[tuple[str, int, int]] = field(default_factory=list)
     opened: dict[str, int] = field(default_factory=dict)
+    closing: set[str] = field(default_factory=set)
     wanted_ns: int | None = None
     longest_wait_ns: int = 0
 
@@ -50,7 +52,7 @@ class Job:
 class Simulation:
     """Runs jobs against an arbiter, and keeps the truth: who had which GPU when.
 
-    A job wants the token 0.15 ms after it lost it (a handover's gap).
+    A job wants what it lost 0.15 ms after it has drained all of it (a handover's gap).
     """
 
     gap_ns = 150_000
@@ -75,13 +77,27 @@ class Simulation:
         alone: float = 0,
         drain_ms: int = 10,
         gpus: Sequence[str] = (GPU,),
+        whole: Sequence[str] = (),
         is_idle: bool = False,
     ) -> Job:
-        """Add a job; ``alone`` is its limit while alone, and an idle one never wants a GPU."""
-        job = Job(tuple(gpus), lambda: self.random.randint(0, drain_ms * MS))
+        """Add a job.
+
+        Args:
+            name: unique.
+            request: of each of ``gpus``.
+            limit: of each of them.
+            alone: its limit while alone.
+            drain_ms: what its longest drain takes.
+            gpus: those that it shares.
+            whole: those that it requests whole beside them.
+            is_idle: whether it never wants a GPU.
+        """
+        job = Job((*whole, *gpus), lambda: self.random.randint(0, drain_ms * MS))
         self.jobs[name] = job
         spec = (round(request * 1e6), round(limit * 1e6), round(alone * 1e6))
-        self._binder(self.arbiter.add(name, dict.fromkeys(gpus, spec), self.now))
+        shares: dict[str, Amounts] = dict.fromkeys(whole, (1_000_000, 1_000_000))
+        shares |= dict.fromkeys(gpus, spec)
+        self._binder(self.arbiter.add(name, shares, self.now))
         if not is_idle:
             self._want(name)
         return job
@@ -132,8 +148,8 @@ class Simulation:
 
     def _want(self, name: str) -> None:
         job = self.jobs.get(name)
-        if job is not None and not job.opened and job.wanted_ns is None:
-            job.wanted_ns = self.now
+        if job is not None and job.opened.keys() - job.closing != set(job.gpus):
+            job.wanted_ns = self.now if job.wanted_ns is None else job.wanted_ns
             self._binder(self.arbiter.want(name, self.now))
 
     def _binder(self, actions: list[Action]) -> None:
@@ -144,19 +160,26 @@ class Simulation:
                 continue
             if isinstance(action, Open):
                 self._open(action, job)
-            elif isinstance(action, Close) and not job.hangs:
+                self._opened(action.member, job, action.gpu)
+            elif isinstance(action, Close):
+                job.closing.add(action.gpu)
                 drained = (action.member, action.gpu)
-                self.at(job.overrun_ns(), lambda drained=drained: self._drained(*drained))  # type: ignore[misc]
+                if not job.hangs:
+                    self.at(job.overrun_ns(), lambda drained=drained: self._drained(*drained))  # type: ignore[misc]
             elif isinstance(action, Shut):
                 job.uses.append((action.gpu, job.opened.pop(action.gpu), self.now))
-                if not job.opened:
+                job.closing.discard(action.gpu)
+                if not job.closing:
                     self.at(self.gap_ns, lambda name=action.member: self._want(name))  # type: ignore[misc]
 
     def _open(self, action: Open, job: Job) -> None:
         others = [n for n, j in self.jobs.items() if action.gpu in j.opened and j is not job]
         assert others == [], f"{others} hold {action.gpu} while it goes to {action.member}"
         job.opened.setdefault(action.gpu, self.now)
-        if job.wanted_ns is not None:
+        job.closing.discard(action.gpu)
+
+    def _opened(self, _name: str, job: Job, _gpu: str) -> None:
+        if job.wanted_ns is not None and len(job.opened) == len(job.gpus):
             job.longest_wait_ns = max(job.longest_wait_ns, self.now - job.wanted_ns)
             job.wanted_ns = None
 

@@ -43,9 +43,11 @@ class Watcher:
             if isinstance(action, Open) and not action.again:
                 grants.setdefault(action.member, set()).add(action.gpu)
         for name, gpus in grants.items():
-            assert gpus == self.wanted[name], "several GPUs are granted together"
-        for name in {action.member for action in actions if isinstance(action, Open)}:
-            self.wanted.pop(name, None)
+            wanted = {gpu for gpu in self.wanted[name] if not self._is_whole(name, gpu)}
+            assert wanted <= gpus or not wanted & gpus, "several GPUs are granted together"
+        for action in actions:
+            if isinstance(action, Open):
+                self.wanted.get(action.member, set()).discard(action.gpu)
         held = {(self.arbiter.holder(gpu), gpu) for gpu in GPUS if self.arbiter.holder(gpu)}
         assert set(self.gates) == held
         for view in self.arbiter.views(self.now):
@@ -111,6 +113,11 @@ class Watcher:
         for view in self.arbiter.views(self.now):
             if view.state == "waiting" and len(self.shares[view.name]) == 1:
                 assert self.arbiter.holder(view.gpu) is not None or self._is_gang_near(view.gpu)
+
+    def _is_whole(self, name: str, gpu: str) -> bool:
+        """Whether it is granted by itself: no other member has a share, and no limit binds."""
+        neighbours = [other for other in self.members if gpu in self.shares[other]]
+        return neighbours == [name] and max(self.shares[name][gpu][1:]) == 1_000_000
 
     def _is_gang_near(self, gpu: str) -> bool:
         return any(len(gpus) > 1 and gpu in gpus for gpus in self.wanted.values())

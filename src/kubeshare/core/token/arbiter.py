@@ -15,8 +15,9 @@ from typing import Final, TypeAlias
 from kubeshare.core.token.action import Action
 from kubeshare.core.token.entitlement import SHORTEST_GRANT_NS
 from kubeshare.core.token.gangs import forget_booking
-from kubeshare.core.token.member import CLOSING, OPEN, Member, MemberView
+from kubeshare.core.token.member import Member, MemberView
 from kubeshare.core.token.share import GpuToken, MemberShare, ShareSpec, Tally
+from kubeshare.core.token.turn import CLOSING, OPEN, Turn
 from kubeshare.core.token.turns import Turns
 from kubeshare.core.token.usage import DECAYED_AVERAGE, Measure
 
@@ -95,10 +96,9 @@ class Arbiter:
                 share.tally = tallies[gpu]
             member.shares[gpu] = share
             token.add(share, now)
-            if token.held is not None:
-                holder = self._members[token.held.member]
-                self._turns.watch(holder, actions)
-                self._turns.shorten(holder)
+            if token.turn is not None:
+                self._turns.watch(token.turn, actions)
+                self._turns.shorten(token.turn)
         return actions
 
     def change(
@@ -139,22 +139,28 @@ class Arbiter:
         Args:
             name: of the member.
             now: ns.
-            gpus: those that it wants together; None for all of its GPUs.
+            gpus: those that it wants; None for all of its GPUs. Those that others may use too,
+                or where a limit binds, it gets together, each other by itself.
         """
         member = self._member(name)
         wanted = [share for gpu, share in member.shares.items() if gpus is None or gpu in gpus]
         actions: list[Action] = []
-        is_open = member.phase is OPEN
-        if is_open and all(share.is_held for share in wanted):
+        missing = [share for share in wanted if not share.is_open]
+        if not missing:
             return actions
-        if not member.start_waiting(wanted, now):
+        given_up: list[Turn] = []
+        if len(member.shares) > 1 and not all(share.has_whole_gpu for share in missing):
+            missing = [share for share in wanted if share in missing or not share.has_whole_gpu]
+            given_up = [turn for turn in member.turns() if turn.is_open and not turn.is_whole]
+        if not member.start_waiting(missing, now):
             return actions
         forget_booking(member)
-        if is_open:
-            self._turns.close(member, now, actions)
-            self._turns.note(member)
-            return self._turns.decide(now, actions)
-        return self._turns.wait(member, now, actions)
+        if not given_up:
+            return self._turns.wait(member, now, actions)
+        for turn in given_up:
+            self._turns.close(turn, now, actions)
+        self._turns.note(member)
+        return self._turns.decide(now, actions)
 
     def idle(self, name: str, gpu: str, now: int) -> list[Action]:
         """A watched holder has nothing queued on a GPU: take the token back without a charge.
@@ -163,41 +169,41 @@ class Arbiter:
         and charged, and the next launch asks again. A holder of several GPUs has to be idle on
         all of them at about the same time.
         """
-        member = self._member(name)
+        share = self._member(name).shares[gpu]
+        turn = share.turn
         actions: list[Action] = []
-        share = member.shares[gpu]
-        if share.is_held and member.phase is OPEN:
+        if turn is not None and turn.phase is OPEN:
             share.idle_ns = now
-            since = [held.idle_ns for held in member.held]
+            since = [held.idle_ns for held in turn.held]
             if all(at is not None and now - at <= _IDLE_TOGETHER_NS for at in since):
-                self._turns.close(member, now, actions)
+                self._turns.close(turn, now, actions)
             elif None not in since:
-                member.watched = False
-                self._turns.watch(member, actions)
+                turn.watched = False
+                self._turns.watch(turn, actions)
         return self._turns.decide(now, actions)
 
     def drained(self, name: str, gpu: str, idle_ns: int, now: int) -> list[Action]:
         """The GPU finished the member's work at ``idle_ns``."""
-        member = self._member(name)
-        share = member.shares[gpu]
+        share = self._member(name).shares[gpu]
+        turn = share.turn
         actions: list[Action] = []
-        if share.is_held and member.phase is CLOSING:
-            if member.watched:
+        if turn is not None and turn.phase is CLOSING:
+            if turn.watched:
                 idle_ns = max(idle_ns, share.closed_ns - _LATE_IDLE_REPORT_NS)
             drain_ns = max(0, min(idle_ns, now) - share.closed_ns)
             share.tally.drains += 1
             share.tally.drain_ns += drain_ns
             share.tally.overruns += drain_ns > SHORTEST_GRANT_NS
-            actions.append(self._turns.shut(member, share, idle_ns, now))
+            actions.append(self._turns.shut(share, idle_ns, now))
         else:
             share.charge_late(idle_ns, now)
         return self._turns.decide(now, actions)
 
     def busy(self, name: str, gpu: str, now: int) -> list[Action]:
         """A draining member is alive, and the GPU still has work of its."""
-        member = self._member(name)
-        if member.shares[gpu].is_held and member.phase is CLOSING:
-            member.busy_ns = now
+        turn = self._member(name).shares[gpu].turn
+        if turn is not None and turn.phase is CLOSING:
+            turn.busy_ns = now
         return self._turns.decide(now, [])
 
     def gone(self, name: str, now: int) -> list[Action]:

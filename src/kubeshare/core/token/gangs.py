@@ -3,7 +3,8 @@
 All members have one order (:meth:`Member.rank`), whatever GPUs they want. A gang books its GPUs
 in one step, when it would be served next on each of them: it ranks before all others that wait
 there and before the holder, and no other gang has booked. So no gang ever holds some of its
-GPUs while it waits for others, and a cycle of waiting members cannot form.
+GPUs while it waits for others, and a cycle of waiting members cannot form. GPUs that a member has
+to itself are no part of this (``Turns``): for those nobody else waits.
 
 A booking ends no grant, and keeps no GPU idle that another member can use: the GPUs are asked
 back together, when the last of the present leases ends. Until then leases that end earlier are
@@ -17,8 +18,8 @@ latest.
 
 from collections.abc import Iterable, Mapping
 
-from kubeshare.core.token.member import OPEN, Member
-from kubeshare.core.token.share import MemberShare
+from kubeshare.core.token.member import Member
+from kubeshare.core.token.share import MemberShare, Precedence
 
 
 def book(gangs: Mapping[str, Member], members: Mapping[str, Member], now: int) -> None:
@@ -33,7 +34,7 @@ def book(gangs: Mapping[str, Member], members: Mapping[str, Member], now: int) -
             forget_booking(gang)
     for gang in sorted(waiting, key=lambda member: member.rank(now)):
         if _is_next(gang, members, now):
-            expected = max(_free_at(share, gang, members, now) for share in gang.wanted)
+            expected = max(_free_at(share, now) for share in gang.wanted)
             for share in gang.wanted:
                 share.token.booked, share.token.booked_ns = gang.name, expected
 
@@ -60,26 +61,26 @@ def _is_next(gang: Member, members: Mapping[str, Member], now: int) -> bool:
     if any(share.token.booked is not None for share in gang.wanted):
         return False  # by others, or by itself
     rank = gang.rank(now)
-    return all(
-        rank < other.rank(now) for share in gang.wanted for other in _rivals(share, members, now)
-    )
+    return all(rank < other for share in gang.wanted for other in _rival_ranks(share, members, now))
 
 
-def _rivals(share: MemberShare, members: Mapping[str, Member], now: int) -> Iterable[Member]:
-    """The holder, and members that wait for this GPU alone; gangs that rank higher came first."""
+def _rival_ranks(
+    share: MemberShare, members: Mapping[str, Member], now: int
+) -> Iterable[tuple[Precedence, str]]:
+    """Of the holder and those that wait for this GPU alone; gangs that rank higher came first."""
     for name, other in share.token.shares.items():
         member = members[name]
-        if other.is_held and member.phase is OPEN:
-            yield member
+        turn = other.turn
+        if turn is not None and turn.is_open:
+            yield turn.rank(now)
         elif other.waits and not member.is_gang:
             other.refresh(now)
             if member.is_eligible:
-                yield member
+                yield member.rank(now)
 
 
-def _free_at(share: MemberShare, gang: Member, members: Mapping[str, Member], now: int) -> int:
-    held = share.token.held
-    if held is None or held.member == gang.name:
+def _free_at(share: MemberShare, now: int) -> int:
+    turn = share.token.turn
+    if turn is None or turn is share.turn or not turn.is_open:
         return now
-    holder = members[held.member]
-    return max(now, holder.until_ns) if holder.phase is OPEN else now
+    return max(now, turn.until_ns)

@@ -1,11 +1,9 @@
 """One member of an arbiter: a session, with its shares of GPUs."""
 
-import enum
-from typing import Final
-
 import msgspec
 
-from kubeshare.core.token.share import BEHIND, OVERDUE, MemberShare, Precedence
+from kubeshare.core.token.share import BEHIND, OVERDUE, MemberShare, Precedence, precedence_of
+from kubeshare.core.token.turn import CLOSING, Turn
 
 _LONG_WAIT_NS = 500_000_000
 """A member below its request that waited this long is served first."""
@@ -43,20 +41,6 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     state: str
 
 
-class Phase(enum.Enum):
-    """The state of the gates that the member holds."""
-
-    CLOSED = enum.auto()
-    OPEN = enum.auto()
-    CLOSING = enum.auto()
-
-
-# Names of the module: an attribute of an enumeration takes ten times as long to look up.
-CLOSED: Final = Phase.CLOSED
-OPEN: Final = Phase.OPEN
-CLOSING: Final = Phase.CLOSING
-
-
 class Member:
     """One member and what it holds and waits for.
 
@@ -66,47 +50,34 @@ class Member:
 
     Attributes:
         shares: GPU → share, in the order of the GPUs' UUIDs.
-        held: the shares whose gates are not closed, in the same order.
-        wanted: the shares that it waits for, all together; empty when it does not wait, hence
-            also while it is OPEN.
-        until_ns: when OPEN the end of the lease, when CLOSING the deadline of the drain.
-        watched: whether it has been asked to report when it is idle.
-        reopened: how often its drain took too long in this grant.
-        draining_ns: when it first began to drain in this grant.
-        busy_ns: when it last reported that a drain goes on; None if it has not in this grant.
+        wanted: the shares that it waits for, all together, in the same order; empty when it does
+            not wait.
         is_new: whether it has never been served.
     """
 
-    __slots__ = (
-        "busy_ns",
-        "draining_ns",
-        "held",
-        "is_new",
-        "name",
-        "phase",
-        "quota_ns",
-        "reopened",
-        "shares",
-        "until_ns",
-        "waiting_since_ns",
-        "wanted",
-        "watched",
-    )
+    __slots__ = ("is_new", "name", "quota_ns", "shares", "waiting_since_ns", "wanted")
 
     def __init__(self, name: str, quota_ns: int) -> None:
         self.name = name
         self.quota_ns = quota_ns
         self.shares: dict[str, MemberShare] = {}
-        self.held: list[MemberShare] = []
         self.wanted: list[MemberShare] = []
-        self.phase: Phase = CLOSED
-        self.until_ns = 0
         self.waiting_since_ns = 0
-        self.watched = False
-        self.reopened = 0
-        self.draining_ns = 0
-        self.busy_ns: int | None = None
         self.is_new = True
+
+    def turns(self) -> list[Turn]:
+        """Its turns that are not over, each once, in the order of their first GPUs."""
+        held = (share.turn for share in self.shares.values())
+        return list(dict.fromkeys(turn for turn in held if turn is not None))
+
+    @property
+    def is_draining(self) -> bool:
+        """Whether it still has to give something back."""
+        for share in self.shares.values():
+            turn = share.turn
+            if turn is not None and turn.phase is CLOSING:
+                return True
+        return False
 
     @property
     def is_gang(self) -> bool:
@@ -136,15 +107,15 @@ class Member:
         self.wanted = wanted
         return True
 
-    def stop_waiting(self, now: int) -> None:
-        """End the wait: the member is served, or wants nothing any more."""
+    def stop_waiting(self, shares: list[MemberShare], now: int) -> None:
+        """End the wait for these shares: the member gets them, or does not want them any more."""
         waited = now - self.waiting_since_ns
-        for share in self.wanted:
+        for share in shares:
             share.settle(now)
             share.waits = False
             share.tally.waited_ns += waited
             share.tally.longest_wait_ns = max(share.tally.longest_wait_ns, waited)
-        self.wanted = []
+        self.wanted = [share for share in self.wanted if share.waits]
 
     def ready_at(self) -> int | None:
         """When a waiting member will be below all of its limits, in ns; None for never."""
@@ -153,19 +124,15 @@ class Member:
         return max(known) if known and len(known) == len(ready) else None
 
     def rank(self, now: int) -> tuple[Precedence, str]:
-        """The smallest rank is served next; of several GPUs the one it used most counts.
+        """The smallest is served next; of several GPUs that it waits for the most used counts.
 
         So there is one order of all members, whatever GPUs they want, and no two of them can
         each be first on a GPU that the other needs.
         """
-        shares = self.wanted or self.held
-        worst = shares[0].precedence(now)
-        if len(shares) > 1:
-            worst = max(share.precedence(now) for share in shares)
-        if self.wanted:
-            is_late = worst[0] == BEHIND and now - self.waiting_since_ns >= _LONG_WAIT_NS
-            if is_late or self.is_new:
-                worst = (OVERDUE, self.waiting_since_ns)
+        worst = precedence_of(self.wanted, now)
+        is_late = worst[0] == BEHIND and now - self.waiting_since_ns >= _LONG_WAIT_NS
+        if is_late or self.is_new:
+            worst = (OVERDUE, self.waiting_since_ns)
         return worst, self.name
 
     def view(self, share: MemberShare, now: int) -> MemberView:
@@ -192,8 +159,9 @@ class Member:
         )
 
     def _state(self, share: MemberShare) -> str:
-        if share.is_held:
-            return self.phase.name.lower()
+        turn = share.turn
+        if turn is not None:
+            return turn.phase.name.lower()
         if share.bypassed_ns is not None:
             return "hung"
         if not share.waits:

@@ -1,10 +1,15 @@
 """One member's share of one GPU: bounds, usage and counters."""
 
+from typing import TYPE_CHECKING
+
 import msgspec
 
 from kubeshare.core.token.entitlement import PACE_NS, Allowance, Guarantee, paced_grant_ns
 from kubeshare.core.token.usage import Measure, SlidingWindow
 from kubeshare.core.units import MICROS
+
+if TYPE_CHECKING:
+    from kubeshare.core.token.turn import Turn
 
 Precedence = tuple[int, float]
 """The order of the shares of a GPU, the smallest served next: `OVERDUE`, `BEHIND` or `SERVED`,
@@ -46,17 +51,19 @@ class GpuToken:
         gpu: UUID of the GPU.
         shares: member name → its share of the GPU.
         held: the share whose gate is not closed.
+        turn: the turn in which it is held.
         booked: name of the gang that will get this GPU together with others.
         booked_ns: when the last of those GPUs is expected to be free.
         lost_ns: total time between the end of a use and its report.
     """
 
-    __slots__ = ("booked", "booked_ns", "gpu", "held", "lost_ns", "shares")
+    __slots__ = ("booked", "booked_ns", "gpu", "held", "lost_ns", "shares", "turn")
 
     def __init__(self, gpu: str) -> None:
         self.gpu = gpu
         self.shares: dict[str, MemberShare] = {}
         self.held: MemberShare | None = None
+        self.turn: Turn | None = None
         self.booked: str | None = None
         self.booked_ns = 0
         self.lost_ns = 0
@@ -160,6 +167,22 @@ class MemberShare:
         return self.token.held is self
 
     @property
+    def turn(self) -> "Turn | None":
+        """The turn in which its member holds this GPU; None if it does not."""
+        return self.token.turn if self.token.held is self else None
+
+    @property
+    def is_open(self) -> bool:
+        """Whether its gate is open."""
+        turn = self.turn
+        return turn is not None and turn.is_open
+
+    @property
+    def has_whole_gpu(self) -> bool:
+        """Whether it is the GPU's only share and no limit binds: nobody waits for this GPU."""
+        return self._is_alone and self.allowance is None
+
+    @property
     def has_limit_alone(self) -> bool:
         """Whether its limit is larger while it is the only share of the GPU."""
         return self.spec.limit_alone_micros > self.spec.limit_micros
@@ -236,7 +259,7 @@ class MemberShare:
     def charge(self, idle_ns: int, now: int) -> None:
         """End a use: it lasted until `idle_ns`, believed only within the use itself."""
         self.account(min(idle_ns, now), using=True)
-        self.token.held = None
+        self.token.held = self.token.turn = None
         self.token.lost_ns += now - self.since_ns
         self.account(now, using=False)
 
@@ -314,6 +337,14 @@ class MemberShare:
             if is_rival and share.precedence(now)[0] == BEHIND:
                 return True
         return False
+
+
+def precedence_of(shares: list[MemberShare], now: int) -> Precedence:
+    """That of the share on which their member has most; ``shares`` is not empty."""
+    worst = shares[0].precedence(now)
+    if len(shares) > 1:
+        worst = max(share.precedence(now) for share in shares)
+    return worst
 
 
 def _allowance(spec: ShareSpec, now: int) -> Allowance | None:

@@ -19,8 +19,9 @@ from typing import Final
 from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch
 from kubeshare.core.token.entitlement import PACE_NS, SHORTEST_GRANT_NS
 from kubeshare.core.token.gangs import book, booked_until, forget_booking, has_booked
-from kubeshare.core.token.member import CLOSED, CLOSING, OPEN, Member
+from kubeshare.core.token.member import Member
 from kubeshare.core.token.share import GpuToken, MemberShare
+from kubeshare.core.token.turn import CLOSING, OPEN, Turn
 
 _DRAIN_TIMEOUT_NS: Final = 200_000_000
 """The least time that a drain may take, and how long a report of being busy counts."""
@@ -66,63 +67,65 @@ class Turns:
     def decide(self, now: int, actions: list[Action]) -> list[Action]:
         """Do what is due at ``now``; returns ``actions`` with more appended."""
         due = self._due(now) if self.deadline is not None and now >= self.deadline else []
-        for holder in due:
-            if holder.phase is CLOSING:
-                self._end_of_drain_timeout(holder, now, actions)
+        for turn in due:
+            if turn.phase is CLOSING:
+                self._end_of_drain_timeout(turn, now, actions)
+        self._assign_whole_gpus(now, actions)
         if self._gangs:
             book(self._gangs, self._members, now)
-        for holder in due:
-            if holder.phase is OPEN and now >= holder.until_ns:
-                self._end_of_lease(holder, now, actions)
+        for turn in due:
+            if turn.phase is OPEN and now >= turn.until_ns:
+                self._end_of_lease(turn, now, actions)
         self._assign(now, actions)
         self.deadline = self._next_deadline()
         return actions
 
-    def watch(self, holder: Member, actions: list[Action]) -> None:
-        """Ask a holder, once in each grant, to report when it is idle."""
-        if holder.phase is not OPEN or holder.watched:
+    def watch(self, turn: Turn, actions: list[Action]) -> None:
+        """Ask a holder, once in each turn, to report when it is idle."""
+        if turn.phase is not OPEN or turn.watched:
             return
-        holder.watched = True
-        for share in holder.held:
+        turn.watched = True
+        for share in turn.held:
             share.idle_ns = None
-            actions.append(Watch(holder.name, share.token.gpu))
+            actions.append(Watch(turn.member, share.token.gpu))
 
-    def shorten(self, holder: Member) -> None:
+    def shorten(self, turn: Turn) -> None:
         """End a lease where a limit runs out that binds since the holder is no longer alone.
 
         Else each neighbour that comes would give the holder the rest of a lease without a limit.
         """
-        if holder.phase is not OPEN:
+        if turn.phase is not OPEN:
             return
-        for share in holder.held:
+        for share in turn.held:
             if share.has_limit_alone and share.allowance is not None:
-                holder.until_ns = min(holder.until_ns, share.allowance.runs_out_at())
+                turn.until_ns = min(turn.until_ns, share.allowance.runs_out_at())
         self.deadline = self._next_deadline()
 
-    def close(self, holder: Member, now: int, actions: list[Action]) -> None:
+    def close(self, turn: Turn, now: int, actions: list[Action]) -> None:
         """Take the tokens back: no launch passes, and what was launched drains."""
-        if not holder.reopened:
-            holder.draining_ns = now
-        holder.phase = CLOSING
-        holder.until_ns = now + _drain_timeout_ns(holder)
-        for share in holder.held:
+        if not turn.reopened:
+            turn.draining_ns = now
+        turn.phase = CLOSING
+        turn.until_ns = now + _drain_timeout_ns(self._members[turn.member], turn)
+        for share in turn.held:
             share.closed_ns = now
-            actions.append(Close(holder.name, share.token.gpu))
+            actions.append(Close(turn.member, share.token.gpu))
 
-    def shut(self, holder: Member, share: MemberShare, idle_ns: int, now: int) -> Shut:
+    def shut(self, share: MemberShare, idle_ns: int, now: int) -> Shut:
         """End the use of one GPU that finished its holder's work."""
+        turn = share.turn
+        if turn is not None:
+            turn.held = [other for other in turn.held if other is not share]
         share.charge(idle_ns, now)
-        holder.held = [other for other in holder.held if other is not share]
-        if not holder.held:
-            holder.phase = CLOSED
-        return Shut(holder.name, share.token.gpu)
+        return Shut(share.member, share.token.gpu)
 
     def release(self, member: Member, now: int) -> list[Action]:
         """Shut all gates of a member, which wants nothing any more."""
-        member.stop_waiting(now)
+        member.stop_waiting(member.wanted, now)
         self.note(member)
         forget_booking(member)
-        actions: list[Action] = [self.shut(member, share, now, now) for share in member.held]
+        held = [share for turn in member.turns() for share in turn.held]
+        actions: list[Action] = [self.shut(share, now, now) for share in held]
         for share in member.shares.values():
             share.bypassed_ns = None
         return actions
@@ -130,8 +133,8 @@ class Turns:
     def _next_deadline(self) -> int | None:
         times = []
         for token in self._tokens.values():
-            if token.held is not None:
-                times.append(self._members[token.held.member].until_ns)
+            if token.turn is not None:
+                times.append(token.turn.until_ns)
             else:
                 times += [
                     ready
@@ -147,15 +150,22 @@ class Turns:
             return None
         return member.ready_at()
 
-    def _due(self, now: int) -> list[Member]:
-        """The holders whose lease or drain timeout has ended."""
-        due: dict[str, Member] = {}
+    def _due(self, now: int) -> list[Turn]:
+        """The turns whose lease or drain timeout has ended."""
+        turns = [token.turn for token in self._tokens.values() if token.turn is not None]
+        return list(dict.fromkeys([turn for turn in turns if now >= turn.until_ns]))
+
+    def _assign_whole_gpus(self, now: int, actions: list[Action]) -> None:
+        """Give each GPU that only one member may use, without a limit, to it by itself.
+
+        Nobody else waits for such a GPU, so it needs no place in the order of those that wait,
+        and whoever holds it cannot be part of a cycle.
+        """
         for token in self._tokens.values():
-            if token.held is not None:
-                holder = self._members[token.held.member]
-                if now >= holder.until_ns:
-                    due[holder.name] = holder
-        return list(due.values())
+            if token.held is None and len(token.shares) == 1:
+                (share,) = token.shares.values()
+                if share.waits and share.has_whole_gpu:
+                    self._open(self._members[share.member], [share], now, None, actions)
 
     def _assign(self, now: int, actions: list[Action]) -> None:
         """Give free GPUs to the members that wait for them, in their order."""
@@ -167,10 +177,10 @@ class Turns:
             ready = self._ready(token, now)
             if ready:
                 first = ready[0] if len(ready) == 1 else min(ready, key=lambda m: m.rank(now))
-                self._open(first, now, None, actions)
+                self._open(first, first.wanted, now, None, actions)
 
     def _ready(self, token: GpuToken, now: int) -> list[Member]:
-        """The members that wait for this GPU, below their limits, and hold nothing.
+        """The members that wait for this GPU, below their limits, and have nothing to drain.
 
         A member that changes from some GPUs to others has to drain those first.
         """
@@ -179,7 +189,8 @@ class Turns:
             if share.waits:
                 share.refresh(now)
                 member = self._members[share.member]
-                if member.is_eligible and not member.held:
+                has_others = len(member.shares) > 1  # this GPU is free
+                if member.is_eligible and not (has_others and member.is_draining):
                     ready.append(member)
         return ready
 
@@ -191,23 +202,23 @@ class Turns:
                 continue
             ends = booked_until(member.wanted, member.name)
             if ends is None or (not member.is_gang and ends - now >= SHORTEST_GRANT_NS):
-                self._open(member, now, ends, actions)
+                self._open(member, member.wanted, now, ends, actions)
 
-    def _end_of_lease(self, holder: Member, now: int, actions: list[Action]) -> None:
+    def _end_of_lease(self, turn: Turn, now: int, actions: list[Action]) -> None:
         """Extend the lease if the holder would be chosen again; else close its gates."""
-        until = booked_until(holder.held, holder.name)
-        rank = holder.rank(now)
+        until = booked_until(turn.held, turn.member)
+        rank = turn.rank(now)
         is_next = (until is None or until - now >= SHORTEST_GRANT_NS) and all(
-            rank < rival.rank(now) for share in holder.held for rival in self._rivals(share, now)
+            rank < rival.rank(now) for share in turn.held for rival in self._rivals(share, now)
         )
-        if holder.reopened or not is_next or _has_run_out(holder, now):
-            self.close(holder, now, actions)
+        if turn.reopened or not is_next or _has_run_out(turn, now):
+            self.close(turn, now, actions)
             return
-        for share in holder.held:
+        for share in turn.held:
             share.account(now, using=True)
-        holder.until_ns = self._lease_end(holder, now, until)
-        actions += [Extend(holder.name, p.token.gpu, holder.until_ns) for p in holder.held]
-        self.watch(holder, actions)
+        turn.until_ns = _lease_end(turn, now, until)
+        actions += [Extend(turn.member, p.token.gpu, turn.until_ns) for p in turn.held]
+        self.watch(turn, actions)
 
     def _rivals(self, share: MemberShare, now: int) -> Iterable[Member]:
         """The members that wait for this GPU alone."""
@@ -218,63 +229,76 @@ class Turns:
                 if member.is_eligible:
                     yield member
 
-    def _lease_end(self, member: Member, now: int, until: int | None) -> int:
-        grant_ns = min([share.grant_ns(_contending(share, now)) for share in member.held])
-        return now + grant_ns if until is None else min(now + grant_ns, until)
-
-    def _open(self, member: Member, now: int, until: int | None, actions: list[Action]) -> None:
+    def _open(
+        self,
+        member: Member,
+        shares: list[MemberShare],
+        now: int,
+        until: int | None,
+        actions: list[Action],
+    ) -> None:
+        member.stop_waiting(shares, now)
         if self._gangs.pop(member.name, None) is not None:
             forget_booking(member)
-        member.held = member.wanted
-        member.stop_waiting(now)
-        member.phase = OPEN
-        member.is_new = False
-        member.reopened = 0
-        member.busy_ns = None
-        for share in member.held:
-            share.token.held = share
+            self.note(member)
+        member.is_new = member.is_new and bool(member.wanted)
+        turn = Turn(member.name, shares)
+        for share in shares:
+            share.token.held, share.token.turn = share, turn
             share.bypassed_ns = share.idle_ns = None
             share.tally.grants += 1
-        member.until_ns = self._lease_end(member, now, until)
-        actions += [Open(member.name, p.token.gpu, member.until_ns) for p in member.held]
+        turn.until_ns = _lease_end(turn, now, until)
+        actions += [Open(member.name, p.token.gpu, turn.until_ns) for p in shares]
         # A pause of a member alone on its GPU and without a limit costs no one: a job that stalls
         # for some milliseconds each step keeps its gate open.
-        member.watched = False
-        if any(len(p.token.shares) > 1 or p.allowance is not None for p in member.held):
-            self.watch(member, actions)
+        if not turn.is_whole:
+            self.watch(turn, actions)
 
-    def _end_of_drain_timeout(self, holder: Member, now: int, actions: list[Action]) -> None:
-        """The drain took too long: reopen the gates once, then bypass the holder."""
-        is_busy = _is_busy(holder, now)
-        if is_busy and not holder.wanted:
-            holder.until_ns = now + _drain_timeout_ns(holder)
+    def _end_of_drain_timeout(self, turn: Turn, now: int, actions: list[Action]) -> None:
+        """The drain took too long: reopen the gates once, then bypass the holder.
+
+        Its work may also wait for a launch on a GPU that it does not hold any more, and that
+        others may hold until it gives this one: then it is bypassed, and gets both later.
+        """
+        member = self._members[turn.member]
+        is_busy = _is_busy(turn, now)
+        if is_busy and not member.wanted:
+            turn.until_ns = now + _drain_timeout_ns(member, turn)
             return
-        if not is_busy and (holder.reopened or not holder.wanted):
-            for share in holder.held:
-                self.shut(holder, share, now, now)
+        waits_elsewhere = any(share.turn is not turn for share in member.wanted)
+        is_stuck = not is_busy and (turn.reopened > 0 or not member.wanted)
+        if waits_elsewhere or is_stuck:
+            for share in turn.held:
+                self.shut(share, now, now)
                 share.bypassed_ns = now
                 share.tally.bypasses += 1
-                actions.append(Shut(holder.name, share.token.gpu, bypassed=True))
+                actions.append(Shut(turn.member, share.token.gpu, bypassed=True))
             return
-        holder.stop_waiting(now)
-        self.note(holder)
-        holder.reopened += 1
-        holder.phase = OPEN
-        holder.until_ns = now + holder.quota_ns
+        member.stop_waiting(member.wanted, now)
+        self.note(member)
+        forget_booking(member)
+        turn.reopened += 1
+        turn.phase = OPEN
+        turn.until_ns = now + member.quota_ns
         actions += [
-            Open(holder.name, share.token.gpu, holder.until_ns, again=True) for share in holder.held
+            Open(turn.member, share.token.gpu, turn.until_ns, again=True) for share in turn.held
         ]
 
 
-def _drain_timeout_ns(holder: Member) -> int:
+def _lease_end(turn: Turn, now: int, until: int | None) -> int:
+    grant_ns = min([share.grant_ns(_contending(share, now)) for share in turn.held])
+    return now + grant_ns if until is None else min(now + grant_ns, until)
+
+
+def _drain_timeout_ns(member: Member, turn: Turn) -> int:
     """Longer each time: what passed the reopened gate may itself be long work."""
-    return max(2 * holder.quota_ns, _DRAIN_TIMEOUT_NS) << holder.reopened
+    return max(2 * member.quota_ns, _DRAIN_TIMEOUT_NS) << turn.reopened
 
 
-def _is_busy(holder: Member, now: int) -> bool:
+def _is_busy(turn: Turn, now: int) -> bool:
     """Whether the holder recently reported that its drain goes on, within the longest drain."""
-    recently = holder.busy_ns is not None and now - holder.busy_ns < _DRAIN_TIMEOUT_NS
-    return recently and now - holder.draining_ns < _LONGEST_DRAIN_NS
+    recently = turn.busy_ns is not None and now - turn.busy_ns < _DRAIN_TIMEOUT_NS
+    return recently and now - turn.draining_ns < _LONGEST_DRAIN_NS
 
 
 def _contending(share: MemberShare, now: int) -> list[int]:
@@ -286,5 +310,5 @@ def _contending(share: MemberShare, now: int) -> list[int]:
     ]
 
 
-def _has_run_out(holder: Member, now: int) -> bool:
-    return any(share.has_run_out(now) for share in holder.held)
+def _has_run_out(turn: Turn, now: int) -> bool:
+    return any(share.has_run_out(now) for share in turn.held)
