@@ -8,15 +8,17 @@ inconsistency:
 * A holder whose pod is gone or has ended, and that is not prepared here: the kubelet will
   never call unprepare for it, so the agent removes it. It believes that a pod is gone only
   if a live GET says so.
-* A grant whose holder is gone: another pod may get that share, so the grant is revoked.
-  Or a grant whose pod is gone and that the kubelet does not unprepare: it has forgotten
-  the claim, so the agent releases it by itself. A pod that is gone may still run
-  (force-deleted), so the kubelet, which stops it and then calls, gets time first, and the
-  pod keeps its share as long as it has a process here, or anything else uses its claim.
+* A grant of which a share has no holder: another pod may get that share, so the grant is
+  revoked; the other grants of the pod stay. Or a grant whose pod is gone and that the kubelet
+  does not unprepare: it has forgotten the claim, so the agent releases it by itself. A pod
+  that is gone may still run (force-deleted), so the kubelet, which stops it and then calls,
+  gets time first, and the pod keeps its share as long as it has a process here, or anything
+  else uses its claim.
 """
 
 import asyncio
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
+from itertools import chain
 
 import structlog
 
@@ -43,10 +45,8 @@ log = structlog.get_logger(__name__)
 UNPREPARE_WAIT_SECONDS = 180.0
 _CHECK_AGAIN = RequeueAfter(30.0)
 
-_UNHELD = (
-    "no vGPU of this node has a holder for this pod any more, so it may not use the GPU: "
-    "delete it, or its SharePod, and create it again"
-)
+_Held = set[tuple[str, str]]
+"""The GPU (UUID) and the name of each share for which a pod has a holder."""
 
 
 class Reconciler:
@@ -138,7 +138,7 @@ class Reconciler:
             "pod may not use it any more; delete the pod to have it started again"
         )
         for grant in filter(None, map(self._grants.read, claims)):
-            self._revoke(grant, note)
+            self._revoke(grant, note, grant.names)
 
     async def _is_reserved_now(self, vgpu: VGPU) -> bool:
         """Whether no other pod can get the GPU of a vGPU, according to the API server.
@@ -183,9 +183,12 @@ class Reconciler:
             return None
         if grant.pod_uid in self._preparer.pods:
             return _CHECK_AGAIN
-        if not self._view.held_by(grant.pod_uid) and not await self._is_held(grant):
-            self._revoke(grant, _UNHELD)
-            return None
+        if self._unheld(grant, self._held(grant)):
+            lost = self._unheld(grant, await self._held_now(grant))
+            if lost:
+                self._revoke(grant, _unheld_note(chain.from_iterable(lost.values())), lost.keys())
+            if len(lost) == len(grant.names):
+                return None
         pod = self._view.pods.store.by_uid(grant.pod_uid)
         if pod is not None and not pod.ended:
             self._pod_gone.forget(claim)
@@ -195,9 +198,13 @@ class Reconciler:
             return None
         return await self._forget(grant)
 
-    def _revoke(self, grant: PodGrant, note: str) -> None:
-        log.warning("grant revoked", reason=note, **_keys(grant))
-        self._releaser.detach(grant.claim)
+    def _revoke(self, grant: PodGrant, note: str, names: Collection[str]) -> None:
+        """End some of a pod's grants, and tell it why; the CDI spec goes with the last one."""
+        log.warning("grant revoked", reason=note, grants=list(names), **_keys(grant))
+        if set(names) == set(grant.names):
+            self._releaser.detach(grant.claim)
+        else:
+            self._releaser.detach_some(grant.claim, names)
         pod = ObjectReference(
             api_version=PODS.api_version,
             kind=PODS.kind,
@@ -207,10 +214,33 @@ class Reconciler:
         )
         self._events.emit(pod, "GrantRevoked", "Revoke", note, type=WARNING)
 
-    async def _is_held(self, grant: PodGrant) -> bool:
+    def _held(self, grant: PodGrant) -> _Held:
+        """The shares for which a pod has a holder, according to the cache."""
+        return {
+            (vgpu.spec.uuid, holder.share) for vgpu, holder in self._view.held_by(grant.pod_uid)
+        }
+
+    async def _held_now(self, grant: PodGrant) -> _Held:
+        """The same, according to the API server."""
         listing = await self._client.list(NODE_VGPUS, fields=f"spec.nodeName={self._view.node}")
-        uids = {holder.pod_uid for vgpu in listing.items for holder in vgpu.status.holders}
-        return grant.pod_uid in uids
+        return {
+            (vgpu.spec.uuid, holder.share)
+            for vgpu in listing.items
+            for holder in vgpu.status.holders
+            if holder.pod_uid == grant.pod_uid
+        }
+
+    def _unheld(self, grant: PodGrant, held: _Held) -> dict[str, list[str]]:
+        """The grants of which a share has no holder → the names of these shares.
+
+        A vGPU without a UUID has lost its GPU: that is for ``_fence``.
+        """
+        lost: dict[str, list[str]] = {}
+        for name in grant.names:
+            for share in self._grants.shares(name):
+                if held.isdisjoint({(share.uuid, share.share), ("", share.share)}):
+                    lost.setdefault(name, []).append(share.share)
+        return lost if held else {name: lost.get(name, []) for name in grant.names}
 
     async def _forget(self, grant: PodGrant) -> RequeueAfter | None:
         if left := self._pod_gone.remaining(grant.claim, self._unprepare_wait):
@@ -244,6 +274,15 @@ class Reconciler:
 
 def _gone_or_ended(change: Change[NodePod]) -> bool:
     return change.type == DELETED or change.object.ended
+
+
+def _unheld_note(shares: Iterable[str]) -> str:
+    named = ", ".join(sorted(set(filter(None, shares))))
+    share = f"share {named} of this pod" if named else "this pod"
+    return (
+        f"a vGPU of this node has no holder for {share} any more, so it may not use the GPU: "
+        "delete the pod, or its SharePod, and create it again"
+    )
 
 
 def _keys(grant: PodGrant) -> dict[str, str]:

@@ -5,6 +5,7 @@ import json
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from fakes.node import (
     A_GPU,
@@ -15,7 +16,7 @@ from fakes.node import (
     write_daemon_status,
 )
 from kubeshare.dialects.vcuda import CORE, MEMORY
-from kubeshare.kube.resources import PODS
+from kubeshare.kube.resources import EVENTS, PODS
 from kubeshare.node.agent import Agent
 from kubeshare.node.dra import cdi
 from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError, PreparedDevice
@@ -297,3 +298,75 @@ def test_each_container_of_a_vcuda_pod_gets_what_it_asks_for(
         (f"nvidia.com/gpu={gpu}", f"kubeshare.nthu/claim={CLAIM.uid}.main"),
         (f"nvidia.com/gpu={A_GPU.uuid}", f"kubeshare.nthu/claim={CLAIM.uid}.side"),
     ]
+
+
+def revoked(running: Running, cluster: Cluster) -> list[dict[str, Any]]:
+    """Start the agent's watches, wait until they have nothing to do, and return the events."""
+
+    async def main() -> list[dict[str, Any]]:
+        async with running() as agent:
+            controller = asyncio.create_task(agent.reconciler.grants.run())
+            agent.reconciler.start()
+            await asyncio.sleep(1)
+            cluster.add_vgpu("red", holder("left"), Cluster.holder("b"))
+            await asyncio.sleep(1)
+            await agent.events.flush()
+            controller.cancel()
+            return cluster.server.all(EVENTS)
+
+    return run_virtual(main())
+
+
+def test_a_share_that_loses_its_holder_loses_its_grant_and_the_others_stay(
+    apart: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    apart.add_pod("a", claimed=True, annotations=ANNOTATIONS, phase="Running")
+    prepare(agent)
+
+    (event,) = revoked(agent, apart)
+
+    assert set(grants(paths)) == {LEFT}
+    assert cdi.claims(paths.dynamic_cdi_folder) == {CLAIM.uid}, "its container may start again"
+    assert event["reason"] == "GrantRevoked"
+    assert "no holder for share right of this pod" in event["note"]
+    assert refusal(agent)
+    assert set(grants(paths)) == {LEFT}
+
+
+def test_a_holder_that_only_the_cache_has_lost_revokes_nothing(
+    apart: Cluster, server: FakeApiServer, agent: Running, paths: NodePaths
+) -> None:
+    apart.add_pod("a", claimed=True, annotations=ANNOTATIONS, phase="Running")
+    prepare(agent)
+
+    async def main() -> None:
+        async with agent() as running:
+            await asyncio.sleep(1)
+            server.freeze_watches()
+            vgpus = running.view.vgpus.store
+            (red,) = vgpus.snapshot().values()
+            kept = tuple(each for each in red.status.holders if each.share != "right")
+            vgpus.replace([replace(red, status=replace(red.status, holders=kept))])
+            await running.reconciler.reconcile_grant(CLAIM.uid)
+
+    run_virtual(main())
+    assert set(grants(paths)) == {LEFT, RIGHT}
+
+
+def test_one_grant_of_several_gpus_is_revoked_when_one_of_them_loses_its_holder(
+    cluster: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    cluster.add_pod("a", claimed=True, annotations={"kubeshare.nthu/request": "1.5"})
+    cluster.add_vgpu("red", holder("whole"))
+    cluster.add_vgpu("blue", holder("rest"), uuid=OTHER_GPU.uuid)
+    write_daemon_status(paths, f"{CLAIM.uid}.rest", "ACTIVE")
+    prepare(agent)
+    cluster.add_vgpu("blue", uuid=OTHER_GPU.uuid)
+
+    async def main() -> None:
+        async with agent() as running:
+            await asyncio.sleep(1)
+            await running.reconciler.reconcile_grant(CLAIM.uid)
+
+    run_virtual(main())
+    assert nothing_is_left(paths)

@@ -8,7 +8,7 @@ ignored.
 """
 
 import asyncio
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -98,10 +98,9 @@ class Grants:
         grant = _read(self._paths.grant(name))
         return () if grant is None else grant.gpus
 
-    def accounts(self, claim: str) -> list[Account]:
-        """What the grants of a claim have used until now; none for one that cannot be read."""
-        known = self.read(claim)
-        grants = (_read(self._paths.grant(name)) for name in (known.names if known else ()))
+    def accounts(self, names: Iterable[str]) -> list[Account]:
+        """What grants have used until now; none for one that cannot be read."""
+        grants = (_read(self._paths.grant(name)) for name in names)
         return [
             account_for(self._paths, grant, grant.pod)
             for grant in grants
@@ -150,6 +149,18 @@ class Grants:
             if claim_of(file.stem) == claim:
                 remove_grant(self._paths, file.stem)
         self._known.pop(claim, None)
+
+    def remove_some(self, claim: str, names: Collection[str]) -> None:
+        """End some of the grants of a claim; the others stay.
+
+        Raises:
+            OSError: a file cannot be removed.
+        """
+        for name in names:
+            remove_grant(self._paths, name)
+        known = self._known[claim]
+        left = tuple(name for name in known.names if name not in names)
+        self._known[claim] = replace(known, names=left)
 
     async def wait_active(self, name: str, seconds: float) -> None:
         """Wait until the daemon has activated a grant and created its folder.

@@ -5,6 +5,7 @@ Removing a holder is a write to the API server and may fail; then the kubelet ge
 and calls again. ``reconcile`` finishes what a crash in between leaves.
 """
 
+from collections.abc import Collection
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from pathlib import Path
@@ -85,10 +86,26 @@ class Releaser:
             OSError: a file cannot be removed.
         """
         cdi.remove_claim(self._cdi_folder, claim)
-        for account in self._grants.accounts(claim):
+        grant = self._grants.read(claim)
+        self._account(grant.names if grant else ())
+        self._grants.remove(claim)
+
+    def detach_some(self, claim: str, names: Collection[str]) -> None:
+        """Remove some of the grants of a claim, as ``detach`` does.
+
+        The CDI spec stays for the containers of the others. A container of a removed grant does not
+        start again: the folder that it mounts is gone.
+
+        Raises:
+            OSError: a file cannot be removed.
+        """
+        self._account(names)
+        self._grants.remove_some(claim, names)
+
+    def _account(self, names: Collection[str]) -> None:
+        for account in self._grants.accounts(names):
             log.info("grant ends", **_keys(account))
             self._on_ended(account)
-        self._grants.remove(claim)
 
     def detach_all_but(self, claims: AbstractSet[str]) -> None:
         """Remove the CDI specs of all other claims, which have no grant."""
