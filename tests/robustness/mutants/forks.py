@@ -16,6 +16,8 @@ Answer = TypeVar("Answer")
 _SURVIVED, _KILLED = 0, 1
 _BYTES_MORE: Final = 2**31
 _NOTE: Final = 512
+_SECONDS_BLOCKED: Final = 30
+_TIMES_SLOWER: Final = 20
 
 
 def judged(run: Callable[[Callable[[str], None]], bool]) -> tuple[Verdict, str]:
@@ -39,14 +41,22 @@ def judged(run: Callable[[Callable[[str], None]], bool]) -> tuple[Verdict, str]:
         if os.waitstatus_to_exitcode(status) == _SURVIVED:
             return "survived", ""
         name = os.pread(notes.fileno(), _NOTE, 0).decode().strip()
-    late = os.WIFSIGNALED(status) and os.WTERMSIG(status) == signal.SIGPROF
+    late = os.WIFSIGNALED(status) and os.WTERMSIG(status) in (signal.SIGPROF, signal.SIGALRM)
     return "killed by time" if late else "killed", name
 
 
-def limit_time(seconds: float) -> None:
-    """Let this process die when it has used so much time of the processor from now on."""
-    signal.signal(signal.SIGPROF, signal.SIG_DFL)
+def limit_time(seconds: float, blocked: float = _SECONDS_BLOCKED) -> None:
+    """Let this process die when it takes longer from now on.
+
+    Args:
+        seconds: of the processor that it may use.
+        blocked: seconds that it may wait, beside what a busy machine needs for `seconds`.
+    """
+    for name in (signal.SIGPROF, signal.SIGALRM):
+        signal.signal(name, signal.SIG_DFL)
     signal.setitimer(signal.ITIMER_PROF, seconds)
+    # Who waits for what never comes uses no processor.
+    signal.setitimer(signal.ITIMER_REAL, blocked + _TIMES_SLOWER * seconds)
 
 
 def answer_of(ask: Callable[[], Answer]) -> Answer:

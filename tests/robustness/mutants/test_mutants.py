@@ -3,6 +3,7 @@
 import importlib
 import importlib.util
 import sys
+import threading
 from collections.abc import Callable
 from pathlib import Path
 from types import ModuleType
@@ -119,6 +120,12 @@ def never_ends(_: object) -> bool:
         pass
 
 
+def waits_forever(_: object) -> bool:
+    limit_time(0.01, blocked=0.1)
+    threading.Event().wait()
+    return True
+
+
 @pytest.mark.parametrize(
     ("run", "verdict"),
     [
@@ -126,6 +133,7 @@ def never_ends(_: object) -> bool:
         (fails, "killed"),
         (raises, "killed"),
         (never_ends, "killed by time"),
+        (waits_forever, "killed by time"),
     ],
 )
 def test_a_fork_is_judged_by_how_it_ends(run: Callable[[object], bool], verdict: Verdict) -> None:
