@@ -4,7 +4,8 @@ What is changed comes from mutmut (:data:`mutmut.mutation.mutators.mutation_oper
 comparisons, arithmetic, numbers, texts, arguments, assignments, conditions. mutmut's
 own runner passes over whatever is decorated or stands outside a function; here
 properties, cached functions, constants and defaults are changed as well. What has no
-meaning when the program runs is not: annotations, type aliases, imports.
+meaning when the program runs is not: annotations, type aliases, imports. Nor is what is logged,
+as in PIT (``avoidCallsTo``): its wording is for people and may change at any time.
 """
 
 import ast
@@ -18,7 +19,8 @@ from libcst.metadata import MetadataWrapper, PositionProvider
 from mutmut.mutation.mutators import mutation_operators
 
 _UNMUTATED = (cst.Annotation, cst.Decorator, cst.Import, cst.ImportFrom)
-_UNMUTATED_CALLS = {"len", "isinstance"}
+_UNMUTATED_CALLS = {"len", "isinstance", "log"}
+"""Functions, and objects whose methods are called."""
 _UNMUTATED_NAMES = {"__all__", "__slots__"}
 _SIMPLE_DEFAULTS = (cst.Name, cst.BaseNumber, cst.BaseString)
 
@@ -123,7 +125,7 @@ class _Visitor(cst.CSTVisitor):
 
 def _is_unmutated(node: cst.CSTNode) -> bool:
     match node:
-        case cst.Call(func=cst.Name(value=name)):
+        case cst.Call(func=cst.Name(value=name) | cst.Attribute(value=cst.Name(value=name))):
             return name in _UNMUTATED_CALLS
         case (
             cst.If(test=cst.Name(value="TYPE_CHECKING"))

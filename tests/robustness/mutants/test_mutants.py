@@ -73,6 +73,14 @@ def test_constants_properties_and_cached_functions_are_mutated(folder: Path) -> 
     assert len(set(names)) == len(names)
 
 
+def test_what_is_logged_is_not_mutated(folder: Path) -> None:
+    (folder / "box.py").write_text('log.info("half", of=2)\nresult(1)\n')
+    assert {each.change for each in mutants_of(folder, "box.py")} == {
+        "result(1) → result(2)",
+        "result(1) → result(None)",
+    }
+
+
 def test_a_mutant_knows_the_lines_of_its_statement(folder: Path) -> None:
     last = len(TEXT.splitlines())
     change = "return number // 2 if number else -1 → return number // 2 if number else +1"
