@@ -1,8 +1,11 @@
 """Where gpushare and gpu-manager placed a pod: good annotations, and each bad one."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import GI, MICROS, Memory
@@ -128,3 +131,25 @@ def test_what_does_not_agree_with_a_vcuda_pod_is_refused_by_name(
 
 def test_every_family_reads_placements() -> None:
     assert all(callable(family.legacy_placement_of) for family in FAMILIES)
+
+
+@given(
+    st.dictionaries(
+        st.sampled_from([IDX, POD, ALLOCATION, INDEX + "0", INDEX + "1", ASSIGNED]),
+        st.text() | st.from_regex(r"[0-9]{1,3}(,[0-9])?") | st.just("true"),
+    ),
+    st.lists(st.integers(-1, 300), min_size=2, max_size=2),
+)
+def test_annotations_are_read_or_refused_and_never_give_more_than_was_asked_for(
+    annotations: Raw, amounts: list[int]
+) -> None:
+    units, cores = amounts
+    memory = {"aliyun.com/gpu-mem": units}
+    compute = {"tencent.com/vcuda-core": cores, "tencent.com/vcuda-memory": 4}
+    with suppress(InvalidValueError):
+        found = GPUSHARE.legacy_placement_of(a_pod(annotations, memory, {}), GI, None)
+        shares = [found.demand.named(name) for name, _ in found.gpus]
+        assert sum(share.memory.on(1 << 50) for share in shares if share) == units * GI
+    with suppress(InvalidValueError):
+        found = VCUDA.legacy_placement_of(a_pod(annotations, compute, {}), GI, None)
+        assert len({gpu for _, gpu in found.gpus}) == len(found.demand.per_gpu())

@@ -1,8 +1,11 @@
 """Policy files of kube-scheduler 1.22, as configurations of today."""
 
+from contextlib import suppress
 from typing import Any
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.scheduler_policy import configuration_of
@@ -93,3 +96,20 @@ def test_what_is_no_policy_is_refused_by_name(policy: object, field: str) -> Non
     with pytest.raises(InvalidValueError) as refused:
         configuration_of(policy)
     assert refused.value.field == field
+
+
+_VALUES = st.recursive(
+    st.none() | st.booleans() | st.integers() | st.text(max_size=5),
+    lambda inner: (
+        st.lists(inner, max_size=2)
+        | st.dictionaries(st.sampled_from(["urlPrefix", "tlsConfig", "httpTimeout", "name"]), inner)
+    ),
+    max_leaves=5,
+)
+
+
+@given(_VALUES, _VALUES)
+def test_any_file_is_translated_or_refused(extenders: object, other: object) -> None:
+    with suppress(InvalidValueError):
+        found, _ = configuration_of({"kind": "Policy", "extenders": extenders, "x": other})
+        assert all(isinstance(each["urlPrefix"], str) for each in found["extenders"])

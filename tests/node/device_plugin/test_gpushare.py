@@ -52,10 +52,10 @@ class Offer:
 
         run_virtual(main())
 
-    def owned(self, *, accepts: bool = True, mode: str = "owned") -> None:
+    def owned(self, *, accepts: bool = True, mode: str = "owned", reason: str = "Owned") -> None:
         """Record the mode of the node, as the device manager does."""
         status = "True" if accepts else "False"
-        condition = {"type": "Owned", "status": status, "reason": "Owned", "message": ""}
+        condition = {"type": "Owned", "status": status, "reason": reason, "message": ""}
         condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
 
         def write(found: Raw) -> None:
@@ -231,5 +231,22 @@ def test_the_count_of_a_node_that_is_not_owned_is_left_to_its_writer(offer: Offe
         offer.server.change(NODES, NODE, "", lambda node: node.update(status=theirs))
         await asyncio.sleep(30)
         assert offer.count == "4"
+
+    offer.run(act)
+
+
+def test_while_the_pods_of_the_former_plugin_are_recorded_it_stays_in_charge(offer: Offer) -> None:
+    theirs = {"capacity": {COUNT: "4"}, "allocatable": {COUNT: "4"}}
+
+    async def act(offered: GpushareResources) -> None:
+        await until(lambda: offer.server.stored(GPUNODES, NODE))
+        offer.owned(accepts=False, reason="Migrating")
+        offer.label(gpushare="true")
+        offer.server.change(NODES, NODE, "", lambda node: node.update(status=theirs))
+        await asyncio.sleep(30)
+        assert (units(offered), offer.count) == (None, "4")
+        offer.owned()
+        await until(lambda: units(offered) == [(16, True), (16, True)])
+        await until(lambda: offer.count == "2")
 
     offer.run(act)

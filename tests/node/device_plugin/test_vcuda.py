@@ -56,10 +56,12 @@ class Offer:
 
         run_virtual(main())
 
-    async def begin(self, labels: dict[str, str], mode: str = "owned") -> None:
+    async def begin(
+        self, labels: dict[str, str], mode: str = "owned", reason: str = "Owned"
+    ) -> None:
         """Let the node have these labels and this mode."""
         await until(lambda: self.server.stored(GPUNODES, NODE))
-        condition = {"type": "Owned", "status": "True", "reason": "Owned", "message": ""}
+        condition = {"type": "Owned", "status": "True", "reason": reason, "message": ""}
         condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
 
         def write(found: Raw) -> None:
@@ -138,5 +140,16 @@ def test_the_largest_node_fits_into_a_message(offer: Offer) -> None:
         await until(lambda: len(units(offered)[1] or ()) >= 64)
         for plugin in offered.plugins:
             assert largest_size(plugin.offered or ()) < MAX_MESSAGE_BYTES
+
+    offer.run(act)
+
+
+def test_while_the_pods_of_the_former_plugin_are_recorded_nothing_is_offered(offer: Offer) -> None:
+    async def act(offered: VcudaResources) -> None:
+        await offer.begin(FAMILY, reason="Migrating")
+        await asyncio.sleep(30)
+        assert units(offered) == (None, None)
+        await offer.begin(FAMILY)
+        await until(lambda: units(offered)[0] == [(100, True)] * 2)
 
     offer.run(act)
