@@ -7,6 +7,7 @@ import subprocess
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
+from copy import deepcopy
 from pathlib import Path
 from typing import Any
 
@@ -84,10 +85,12 @@ def labelled(stage: Stage) -> bool:
 def before_kubeshare(stage: Stage, space: Space, pod: Raw) -> Iterator[None]:
     """Within, the admission policy does not change new pods."""
     saved = [json.loads(stage.kubectl("get", kind, POLICY, "-o", "json")) for kind in BINDINGS]
+    probe = deepcopy(pod)
+    probe["metadata"]["name"] = "probe"
 
     def created(*, gated: bool) -> bool:
         dry = ("--dry-run=server", "-o", "json", "-n", space.name, "-f", "-")
-        answer = json.loads(stage.kubectl("create", *dry, stdin=json.dumps(pod)))
+        answer = json.loads(stage.kubectl("create", *dry, stdin=json.dumps(probe)))
         return gated == ("schedulingGates" in answer["spec"])
 
     try:
@@ -100,8 +103,7 @@ def before_kubeshare(stage: Stage, space: Space, pod: Raw) -> Iterator[None]:
             metadata = {key: each["metadata"][key] for key in ("name", "labels")}
             again = {key: each[key] for key in ("apiVersion", "kind", "spec")}
             stage.kubectl("apply", "-f", "-", stdin=json.dumps(again | {"metadata": metadata}))
-        unbound = {key: value for key, value in pod["spec"].items() if key != "nodeName"}
-        pod = pod | {"spec": unbound}
+        del probe["spec"]["nodeName"]  # which the policy refuses
         eventually(lambda: created(gated=True), "the policy to be in force")
 
 
