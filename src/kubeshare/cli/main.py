@@ -50,6 +50,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         ),
         "lab": ("kubeshare.cli.lab:lab", "A real Kubernetes with fake GPUs on this machine."),
         "install": ("kubeshare.cli.install:install", "Install KubeShare on a cluster."),
+        "extender": (
+            "kubeshare.cli.extender:extender",
+            "Configure a kube-scheduler that calls the extender of gpushare.",
+        ),
         "uninstall": (
             "kubeshare.cli.uninstall:uninstall",
             "Take KubeShare off a cluster, and end nothing that runs.",
