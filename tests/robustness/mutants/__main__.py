@@ -54,7 +54,8 @@ def main() -> int:
         page.PAGE.write_text(page.text(verdicts, known))
     if package != _LISTED:
         return 0 if _say_scores(verdicts) >= _ENOUGH else 1
-    return 0 if _report(verdicts, whole=asked.only == [""]) else 1
+    whole = asked.only == [""] and asked.every == 1
+    return 0 if _report(verdicts, whole=whole) else 1
 
 
 def _mutants(package: str, only: tuple[str, ...]) -> Iterator[Mutant]:
@@ -96,7 +97,8 @@ def _report(verdicts: _Verdicts, *, whole: bool) -> bool:
     share = _say_scores(verdicts)
     known = page.words(page.PAGE)
     living = {mutant.name for mutant, verdict in verdicts if verdict in ALIVE}
-    listed = set(known) & {mutant.name for mutant, _ in verdicts} if not whole else set(known)
+    judged = {mutant.name for mutant, verdict in verdicts if verdict is not None}
+    listed = set(known) if whole else set(known) & judged
     wrong = [
         *(f"lives and is not listed: {name}" for name in sorted(living - listed)),
         *(

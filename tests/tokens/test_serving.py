@@ -1,0 +1,241 @@
+"""The daemon as a program, in this process: options, ends, probes and standing by."""
+
+import asyncio
+import gc
+import os
+import resource
+import signal
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import structlog
+from click.testing import CliRunner
+
+from kubeshare.core.token import DECAYED_AVERAGE, SLIDING_WINDOW
+from kubeshare.kube.controller import health
+from kubeshare.simulator.control import until
+from kubeshare.tokens import __main__ as program
+from kubeshare.tokens import serving
+from kubeshare.tokens.arbitration import Rules
+from kubeshare.tokens.client import ask_snapshot
+from kubeshare.tokens.daemon import AnotherDaemonError, Daemon
+from kubeshare.tokens.files.grants import remove_grant, write_grant
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.statuses import read_status
+from kubeshare.tokens.serving import IdleExit, Options, serve
+from tokens.helpers import grant
+
+SECONDS = 20.0
+
+
+@pytest.fixture(autouse=True)
+def priorities(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+    """What the daemon asks of the kernel; this process stays as it is."""
+    asked: list[tuple[int, ...]] = []
+    monkeypatch.setattr(os, "setpriority", lambda *given: asked.append(given))
+    monkeypatch.setattr(resource, "setrlimit", lambda *given: asked.append(given))
+    monkeypatch.setattr(gc, "freeze", lambda: None)
+    return asked
+
+
+def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
+    async def bounded() -> None:
+        async with asyncio.timeout(SECONDS):
+            await scenario()
+
+    asyncio.run(bounded())
+
+
+def granted(paths: Paths, claim: str) -> bool:
+    status = read_status(paths, claim)
+    return status is not None and status.state == "ACTIVE"
+
+
+def terminate() -> None:
+    os.kill(os.getpid(), signal.SIGTERM)
+
+
+def test_it_serves_until_it_is_told_to_end(paths: Paths, priorities: list[tuple[int, ...]]) -> None:
+    async def scenario() -> None:
+        paths.make()
+        task = asyncio.create_task(serve(paths, Options()))
+        await until(paths.control.exists, seconds=SECONDS)
+        found = await asyncio.to_thread(ask_snapshot, paths)
+        assert (found["pid"], found["claims"]) == (os.getpid(), [])
+        terminate()
+        await task
+        assert not paths.control.exists()
+
+    run(scenario)
+    hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+    assert priorities[:2] == [
+        (resource.RLIMIT_NOFILE, (hard, hard)),
+        (os.PRIO_PROCESS, 0, -10),
+    ]
+
+
+def test_without_a_grant_for_too_long_it_ends(paths: Paths) -> None:
+    async def scenario() -> None:
+        paths.make()
+        write_grant(paths, grant("a"))
+        task = asyncio.create_task(serve(paths, Options(idle_exit_s=0.05)))
+        await until(lambda: granted(paths, "a"), seconds=SECONDS)
+        remove_grant(paths, "a")
+        await task
+
+    run(scenario)
+
+
+class Timers:
+    """A loop that only keeps its timers."""
+
+    def __init__(self) -> None:
+        self.kept: list[tuple[float, Callable[[], None]]] = []
+
+    def call_later(self, seconds: float, call: Callable[[], None]) -> Any:
+        timer = (seconds, call)
+        self.kept.append(timer)
+        return SimpleNamespace(cancel=lambda: self.kept.remove(timer))
+
+
+def test_the_time_without_a_grant_begins_anew_with_each_scan() -> None:
+    timers: Any = Timers()
+    stop = asyncio.Event()
+    idle = IdleExit(timers, 7.0, stop)
+    for is_empty, running in ((False, 0), (True, 1), (True, 1), (False, 0), (False, 0), (True, 1)):
+        idle.on_scanned(is_empty=is_empty)
+        assert len(timers.kept) == running
+    [(seconds, call)] = timers.kept
+    call()
+    assert (seconds, stop.is_set()) == (7.0, True)
+    forever = IdleExit(timers, None, stop)
+    forever.on_scanned(is_empty=True)
+    assert len(timers.kept) == 1
+
+
+@pytest.fixture
+def starts(monkeypatch: pytest.MonkeyPatch) -> list[Paths]:
+    """The attempts to serve a folder."""
+    attempts: list[Paths] = []
+
+    class Counted(Daemon):
+        def __init__(self, paths: Paths, *given: Any, **more: Any) -> None:
+            attempts.append(paths)
+            super().__init__(paths, *given, **more)
+
+    monkeypatch.setattr(serving, "Daemon", Counted)
+    return attempts
+
+
+def test_a_second_one_fails_unless_it_stands_by(paths: Paths) -> None:
+    async def scenario() -> None:
+        paths.make()
+        first = Daemon(paths, asyncio.get_running_loop())
+        with pytest.raises(AnotherDaemonError):
+            await serve(paths, Options())
+        first.close()
+
+    run(scenario)
+
+
+@pytest.mark.parametrize("follows", [True, False])
+def test_one_that_stands_by_follows_or_ends(
+    paths: Paths, starts: list[Paths], follows: bool
+) -> None:
+    async def scenario() -> None:
+        paths.make()
+        first = Daemon(paths, asyncio.get_running_loop())
+        second = asyncio.create_task(serve(paths, Options(stands_by=True)))
+        await until(lambda: len(starts) > 3, seconds=SECONDS)
+        assert not paths.control.exists()
+        if follows:
+            first.close()
+            await until(paths.control.exists, seconds=SECONDS)
+        terminate()
+        await second
+        assert not paths.control.exists()
+        if not follows:
+            first.close()
+
+    run(scenario)
+
+
+def test_probes_and_metrics_are_served(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
+    servers: list[Any] = []
+
+    class Watched(health.HealthServer):
+        def __init__(self, *given: Any, **more: Any) -> None:
+            super().__init__(*given, **more)
+            servers.append(self)
+
+    monkeypatch.setattr(health, "HealthServer", Watched)
+
+    async def ask(path: str) -> str:
+        reader, writer = await asyncio.open_connection("127.0.0.1", servers[0].port)
+        writer.write(f"GET {path} HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n".encode())
+        answer = (await reader.read()).decode()
+        writer.close()
+        return answer
+
+    async def scenario() -> None:
+        paths.make()
+        write_grant(paths, grant("a"))
+        task = asyncio.create_task(serve(paths, Options(port=0)))
+        await until(lambda: granted(paths, "a"), seconds=SECONDS)
+        await until(lambda: servers, seconds=SECONDS)
+        await servers[0].listening.wait()
+        assert (await ask("/readyz")).startswith("HTTP/1.1 200")
+        metrics = await ask("/metrics")
+        assert 'kubeshare_token_request{claim="a"' in metrics
+        assert "kubeshare_token_connections_dropped_total 0.0" in metrics
+        terminate()
+        await task
+
+    run(scenario)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "options"),
+    [
+        ([], Options(Rules(100_000_000, DECAYED_AVERAGE))),
+        (
+            ["--quota", "0.05", "--usage", "window", "--idle-exit", "3", "--port", "9"],
+            Options(Rules(50_000_000, SLIDING_WINDOW), 3.0, 9),
+        ),
+        (
+            ["--nvml", "libfake.so", "--stand-by"],
+            Options(Rules(100_000_000, DECAYED_AVERAGE), nvml="libfake.so", stands_by=True),
+        ),
+    ],
+)
+def test_the_options_of_the_program(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, arguments: list[str], options: Options
+) -> None:
+    served: list[tuple[Path, Options]] = []
+
+    async def record(paths: Paths, given: Options) -> None:
+        served.append((paths.root, given))
+
+    monkeypatch.setattr(program, "serve", record)
+    monkeypatch.setattr(structlog, "configure", lambda **_: None)
+    result = CliRunner().invoke(program.main, ["--run-folder", str(tmp_path), *arguments])
+    assert (result.exit_code, served) == (0, [(tmp_path, options)])
+
+
+@pytest.mark.parametrize(
+    ("error", "code"), [(OSError("no room"), 3), (AnotherDaemonError("one serves it"), 1)]
+)
+def test_what_hinders_the_program_is_said(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, error: Exception, code: int
+) -> None:
+    async def fail(_: Paths, __: Options) -> None:
+        raise error
+
+    monkeypatch.setattr(program, "serve", fail)
+    monkeypatch.setattr(structlog, "configure", lambda **_: None)
+    result = CliRunner().invoke(program.main, ["--run-folder", str(tmp_path)])
+    assert result.output == f"kubeshare.tokens: {error}\n"
+    assert result.exit_code == code
