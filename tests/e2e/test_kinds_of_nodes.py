@@ -7,17 +7,20 @@ while the leader of the device manager is killed in each of these.
 
 import json
 from collections.abc import Iterator
+from functools import partial
 
 import pytest
 
 from e2e.booting import booted, new_space
-from e2e.space import REST, Space
+from e2e.space import BURN, REST, Space
 from e2e.stage import DEVICE_MANAGER, SCHEDULER, Place, Raw, Stage, eventually
+from e2e.trio import TOLERANCE
 from kubeshare import fakegpu
 from kubeshare.api.types.constants import NAMESPACE, NVIDIA_DRA_DRIVER
 from kubeshare.lab.cluster import Shape
 from kubeshare.lab.node import gpus
 from labs import GONE, lab_of_this_run
+from wakeups import least_disturbed
 
 pytestmark = pytest.mark.lab
 
@@ -47,6 +50,29 @@ def _recorded() -> None:
 def space(stage: Stage) -> Space:
     """A namespace of this lab, which goes with it."""
     return new_space(stage)
+
+
+def test_whole_gpus_of_a_pod_work_all_the_time_beside_one_that_it_shares(
+    stage: Stage, space: Space
+) -> None:
+    """A process for each GPU of a pod of 2.5; all three GPUs of the node are in use."""
+    each = [" ".join((*BURN, "--device", str(index))) for index in range(3)]
+    share(space, "beside", PLUGIN, "0.5", *BURN)
+    first = space.ready("beside")
+    share(space, "wide", PLUGIN, "2.5", "sh", "-c", " & ".join((*each, "wait")))
+    space.until_phase("wide", "Running")
+
+    mine = [Place(PLUGIN, each["spec"]["gpuid"], each["spec"]["uuid"]) for each in stage.vgpus()]
+    assert len(mine) == 3
+    for place in mine:
+        half = {"wide": 0.5, "beside": 0.5}
+        expected = half if place == first else {"wide": 1.0}
+        measured, lost = least_disturbed(partial(stage.shares, place, expected))
+        assert measured == pytest.approx(expected, abs=TOLERANCE + lost), lost
+
+    for name in ("wide", "beside"):
+        space.delete("shp", name)
+    eventually(lambda: not stage.vgpus(), "the GPUs to be given back")
 
 
 def test_shares_run_on_through_every_change_and_each_policy_fails_over(
@@ -187,9 +213,10 @@ def give_back(stage: Stage, node: str, kept: Place) -> None:
 
 
 def share(space: Space, name: str, node: str, request: str, *command: str) -> None:
+    memory = {} if float(request) > 1 else {"memory": "1Gi"}
     space.share(
         name,
-        {"request": request, "memory": "1Gi"},
+        {"request": request, **memory},
         command or REST,
         nodeSelector={"kubernetes.io/hostname": node},
     )
