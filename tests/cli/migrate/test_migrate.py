@@ -216,6 +216,48 @@ async def test_what_is_not_consistent_is_named_and_the_node_waits_for_it(
     await expect_owned(cluster, "n2")
 
 
+def annotate(cluster: FakeCluster, name: str, **annotations: str) -> None:
+    """What an author writes into a pod that runs."""
+    cluster.server.change(
+        PODS, name, "default", lambda pod: pod["metadata"]["annotations"].update(annotations)
+    )
+
+
+@scenario(n1=2, n2=2)
+async def test_what_an_author_writes_into_a_recorded_pod_has_no_effect(
+    cluster: FakeCluster,
+) -> None:
+    legacy(cluster)
+    cluster.start()
+    first = await migrate(cluster, "apply", "n1")
+    for name in ("a", "b"):
+        annotate(cluster, name, ALIYUN_COM_GPU_MEM_IDX="1", ALIYUN_COM_GPU_MEM_POD="99")
+    gpushare_pod(cluster, "late", 12, 1)
+    again = await migrate(cluster, "apply", "n1")
+    assert (again.code, again.pods("recorded")) == (0, ["a", "b", "late", "two"])
+    assert first.fields["nodes"][0]["pods"][0] == again.fields["nodes"][0]["pods"][0]
+    await expect_holders(cluster, ["a", "b", "two"], ["two", "late"])
+
+
+@scenario(n1=2, n2=2)
+async def test_a_pod_that_was_recorded_in_part_and_says_something_else_now_is_named(
+    cluster: FakeCluster,
+) -> None:
+    legacy(cluster)
+    ask_for(cluster, "n1")
+    cluster.start()
+    await expect_phases(cluster, "Idle", "Idle")
+    cluster.server.inject(FAULTS["reset"], verb="patch", resource="vgpus/status", skip=RECORDS - 1)
+    with pytest.raises(ApiError):
+        await migrate(cluster, "apply", "n1")
+    written = {"scheduler.framework.gpushare.allocation": '{"0": {"1": 5}}'}
+    annotate(cluster, "two", **written)
+    assert "use --back" in (await migrate(cluster, "plan", "n1")).problem("two")
+    await migrate(cluster, "back", "n1")
+    assert (await migrate(cluster, "apply", "n1")).pods("recorded") == ["a", "b", "two"]
+    await expect_holders(cluster, ["a", "b"], ["two"])
+
+
 def no_agent(cluster: FakeCluster) -> None:
     cluster.actors.node_agents = False
     cluster.server.remove(GPUNODES, "n1")
@@ -311,7 +353,7 @@ def test_recording_that_is_cut_off_at_any_write_goes_on(number: int, fault: str)
         ask_for(cluster, "n1")
         cluster.start()
         await expect_phases(cluster, "Idle", "Idle")
-        cluster.server.inject_at_write(cluster.server.writes + number, lambda: FAULTS[fault])
+        cluster.server.inject(FAULTS[fault], verb="patch", resource="vgpus/status", skip=number - 1)
         await moved_at_last(cluster)
 
     run()

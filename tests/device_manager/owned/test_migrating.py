@@ -3,6 +3,7 @@
 from typing import Any
 
 import pytest
+from msgspec.structs import replace
 
 from expectations.pods import expect_running
 from expectations.vgpus import expect_holders, expect_no_vgpus, expect_owned, expect_phases
@@ -80,6 +81,10 @@ def test_while_the_plugin_may_be_restarting_the_reason_stays() -> None:
 def test_a_node_that_is_no_longer_asked_for_is_given_back_whatever_its_pods_have() -> None:
     known = facts(requested=False, static=("v",), held=("v",), legacy=("default/a",), parts=GPU_MEM)
     assert decide(known).reason == Reason.RELEASING
+    begun = decide(replace(known, migrating=True))
+    assert (begun.reason, begun.migrates, begun.mode) == (Reason.MIGRATING, False, "owned")
+    assert "no longer asked for" in begun.message
+    assert decide(replace(known, migrating=True, static=())).mode == "shared"
 
 
 async def migrating(cluster: FakeCluster) -> None:
@@ -164,7 +169,9 @@ async def test_without_the_wish_the_node_is_shared_again_when_nothing_is_recorde
     await expect_phases(cluster, "Idle")
     record(cluster, a, FIRST, memoryBytes=12 << 30)
     label_node(cluster, "n1", gpus=None)
-    await expect_owned(cluster, "n1", "Releasing")
+    await cluster.quiet(SETTLED_SECONDS)
+    assert "no longer asked for" in owned(cluster, "n1")["message"]
+    assert owned(cluster, "n1")["reason"] == "Migrating"
     cluster.actors.delete(the_pod(cluster, "a"))
     await expect_no_vgpus(cluster)
     await expect_owned(cluster, "n1", "NotRequested")

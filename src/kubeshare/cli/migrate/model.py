@@ -29,7 +29,7 @@ class Cluster(Struct, frozen=True, kw_only=True):
     configuration: Configuration
 
 
-class Record(Struct, frozen=True, kw_only=True):
+class Record(Struct, frozen=True):
     """A holder that stands for what a legacy pod has of one GPU.
 
     Attributes:
@@ -42,10 +42,15 @@ class Record(Struct, frozen=True, kw_only=True):
     gpu: int
     uuid: str
     holder: Holder
-    stored: bool
+    stored: bool = False
+
+    @property
+    def identity(self) -> tuple[str, str, str]:
+        """Identifies the holder: the GPU, the demand and its share."""
+        return self.uuid, self.holder.demand, self.holder.share
 
 
-class LegacyPod(Struct, frozen=True, kw_only=True):
+class LegacyPod(Struct, frozen=True):
     """A legacy pod.
 
     Attributes:

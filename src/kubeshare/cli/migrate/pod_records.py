@@ -1,5 +1,6 @@
 """Works out the holders of a node's legacy pods. Pure."""
 
+from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from typing import Final
 
@@ -19,6 +20,7 @@ from kubeshare.kube.resources import Raw
 
 MAX_HOLDERS: Final = 128
 """Holders of one vGPU, by its CRD."""
+_ELSEWHERE: Final = "is partly recorded on other GPUs than its annotations name now: use --back"
 
 
 def legacy_pods(
@@ -51,34 +53,28 @@ class _Reader:
         self._family = family
         self._devices = devices
         self._recorded = recorded_pods(vgpus)
-        self._stored = {
-            (vgpu.spec.uuid, each.demand, each.share)
-            for vgpu in vgpus
-            for each in vgpu.status.holders
-        }
-        self._held = {each.pod_uid for vgpu in vgpus for each in vgpu.status.holders}
+        numbers = {gpu.uuid: number for number, gpu in devices.items()}
+        self._stored: dict[str, list[Record]] = defaultdict(list)  # by the uid of the pod
+        for vgpu in vgpus:
+            uuid, number = vgpu.spec.uuid, numbers.get(vgpu.spec.uuid, -1)
+            for each in vgpu.status.holders:
+                self._stored[each.pod_uid].append(Record(number, uuid, each, stored=True))
         self._unit = unit
 
     def read(self, raw: Raw) -> LegacyPod:
         """Read one pod."""
         metadata = raw["metadata"]
-        recorded = metadata["uid"] in self._recorded
+        uid, namespace, name = (metadata[key] for key in ("uid", "namespace", "name"))
+        stored = tuple(self._stored.get(uid, ()))
+        if uid in self._recorded:  # what its annotations say by now counts no more
+            return LegacyPod(uid, namespace, name, records=stored, recorded=True)
         try:
-            records, problem = self._records(raw), ""
+            records = self._records(raw)
         except InvalidValueError as error:
-            records, problem = (), "" if recorded else str(error)
-        if not (problem or recorded) and metadata["uid"] in self._held.difference(
-            each.holder.pod_uid for each in records if each.stored
-        ):
-            problem = "is recorded on another GPU than its annotations name now: move the node back"
-        return LegacyPod(
-            uid=metadata["uid"],
-            namespace=metadata["namespace"],
-            name=metadata["name"],
-            records=records,
-            recorded=recorded,
-            problem=problem,
-        )
+            return LegacyPod(uid, namespace, name, problem=str(error))
+        known = {each.identity for each in records}
+        problem = "" if all(each.identity in known for each in stored) else _ELSEWHERE
+        return LegacyPod(uid, namespace, name, records=records, problem=problem)
 
     def _records(self, raw: Raw) -> tuple[Record, ...]:
         only = next(iter(self._devices)) if len(self._devices) == 1 else None
@@ -101,8 +97,9 @@ class _Reader:
         # No decision of KubeShare: its number is 0, so nothing of the pod is ever preempted.
         entry = encode_share(demand, share, device.memory_bytes, attempt=0)
         holder = replace(entry, pod_uid=demand.uid)
-        stored = (device.uuid, demand.uid, entry.share) in self._stored
-        return Record(gpu=gpu, uuid=device.uuid, holder=holder, stored=stored)
+        record = Record(gpu, device.uuid, holder)
+        stored = {each.identity for each in self._stored.get(demand.uid, ())}
+        return replace(record, stored=record.identity in stored)
 
 
 def _within_gpus(

@@ -139,7 +139,9 @@ def _given_up(facts: Facts) -> Ownership:
         return Ownership(mode=MODE_OWNED, returns=True, reason=reason, message=message)
     if facts.offered or facts.by_claims:
         return _refused(MODE_OWNED, (Reason.GPUS_OFFERED, _returning(facts)))
-    return _refused(MODE_OWNED, _conflict(_without_legacy(facts)) or _releasing(facts))
+    why = _conflict(_without_legacy(facts)) or _releasing(facts)
+    # So the former plugin, which may still run, is not taken for KubeShare's.
+    return _refused(MODE_OWNED, (Reason.MIGRATING, why[1]) if facts.migrating else why)
 
 
 def _converts(facts: Facts, *, owned: bool) -> bool:
