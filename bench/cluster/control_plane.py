@@ -6,7 +6,7 @@ import ssl
 import sys
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
@@ -29,9 +29,11 @@ from kubeshare.lab.control_plane.ports import reserve_ports
 
 NOT_INSTALLED = {"Deployment", "DaemonSet"}
 SCHEDULER, DEVICES = "kubeshare-scheduler", "kubeshare-device-manager"
+EXTENDER = "kubeshare-extender"
 MODULES = {
     SCHEDULER: ("kubeshare.scheduler",),
     DEVICES: ("kubeshare.device_manager", "--placeholder-image", "none"),
+    EXTENDER: ("kubeshare.extender",),
 }
 _TICKS = os.sysconf("SC_CLK_TCK")
 _WRITES = re.compile(
@@ -54,11 +56,26 @@ class Cluster:
     Args:
         server: the API server.
         running: our programs' processes by the name of their account.
+
+    Attributes:
+        extender_port: on which the extender serves, once it is started.
     """
+
+    extender_port: int
 
     def __init__(self, server: ApiServer, running: dict[str, processes.Process]) -> None:
         self.server = server
         self._running = running
+        self._stock = _kube_scheduler(server)
+
+    def schedule_with(self, extender: Mapping[str, object]) -> None:
+        """Start kube-scheduler again, with an extender in its configuration."""
+        self.stop_scheduler()
+        self._stock = _kube_scheduler(self.server, extender)
+
+    def stop_scheduler(self) -> None:
+        """Stop kube-scheduler."""
+        processes.stop([self._stock], gently=False)
 
     def usage(self) -> dict[str, Usage]:
         """By program."""
@@ -90,14 +107,19 @@ class Cluster:
     def start(self, *names: str) -> None:
         """Start programs of ours; each is ready when it knows the cluster."""
         for name in names:
-            (port,) = reserve_ports(1)
+            port, service = reserve_ports(2)
             groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}")
             account = f"system:serviceaccount:{NAMESPACE}:{name}"
             kubeconfig = self.server.kubeconfig_for(account, groups)
             module, *options = MODULES[name]
             argv = [sys.executable, "-m", module, "--kubeconfig", str(kubeconfig)]
             log = self.server.settings.folder / f"{name}.log"
-            argv = ["setpriv", "--pdeathsig", "KILL", *argv, "--port", str(port), *options]
+            argv = ["setpriv", "--pdeathsig", "KILL", *argv, *options]
+            if name == EXTENDER:
+                argv += ["--port", str(service), "--health-port", str(port)]
+                self.extender_port = service
+            else:
+                argv += ["--port", str(port)]
             # The name of a replica, which is its identity in the Lease.
             self._running[name] = processes.start(argv, log, {"POD_NAME": f"{name}-0"})
             wait_until(partial(_ready, port), f"{name} to be ready ({log})")
@@ -108,22 +130,29 @@ class Cluster:
 
 
 @contextmanager
-def cluster() -> Iterator[Cluster]:
-    """An API server with our kinds, policies and roles, and a kube-scheduler; gone at the end."""
+def cluster(*, extender: bool = False) -> Iterator[Cluster]:
+    """An API server with our kinds, policies and roles, and a kube-scheduler; gone at the end.
+
+    Args:
+        extender: whether to install what the extender needs.
+    """
     with local_api_server() as server:
-        ours = manifests.load(manifests.Options())
+        ours = manifests.load(manifests.Options(extender=extender))
         wanted = [manifest for manifest in ours if manifest["kind"] not in NOT_INSTALLED]
         server.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(wanted))
         server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
         running: dict[str, processes.Process] = {}
-        stock = _kube_scheduler(server)
+        made = Cluster(server, running)
         try:
-            yield Cluster(server, running)
+            yield made
         finally:
-            processes.stop([*running.values(), stock], gently=False)
+            made.stop_scheduler()
+            processes.stop(running.values(), gently=False)
 
 
-def _kube_scheduler(server: ApiServer) -> processes.Process:
+def _kube_scheduler(
+    server: ApiServer, extender: Mapping[str, object] | None = None
+) -> processes.Process:
     folder = server.settings.folder
     identity = server.authority.identity("kube-scheduler", "system:kube-scheduler")
     kubeconfig = write_kubeconfig(
@@ -137,6 +166,19 @@ def _kube_scheduler(server: ApiServer) -> processes.Process:
     program, *options = configuration.scheduler_arguments(kubeconfig)
     # By itself it sends no more than 50 requests a second, and would be what is measured.
     limits = ["--kube-api-qps=5000", "--kube-api-burst=5000", f"--secure-port={port}"]
+    if extender is not None:
+        path = folder / "kube-scheduler.yaml"
+        written = {
+            "apiVersion": "kubescheduler.config.k8s.io/v1",
+            "kind": "KubeSchedulerConfiguration",
+            "clientConnection": {"kubeconfig": str(kubeconfig), "qps": 5000, "burst": 5000},
+            "leaderElection": {"leaderElect": False},
+            "extenders": [extender],
+        }
+        path.write_text(yaml.safe_dump(written))
+        # The file replaces options of the same meaning.
+        options = [each for each in options if each.startswith(("--auth", "--bind"))]
+        limits = [f"--config={path}", f"--secure-port={port}"]
     argv = ["setpriv", "--pdeathsig", "KILL", str(server.programs / program), *options, *limits]
     return processes.start(argv, folder / "kube-scheduler.log")
 

@@ -1,0 +1,1 @@
+"""The experiments of the Gaia paper: where pods are placed, and how long that takes."""

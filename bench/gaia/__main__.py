@@ -1,0 +1,51 @@
+"""``python -m bench.gaia``: the paper's experiments, their frequencies beside the paper's.
+
+With ``--cluster`` also on a real API server, with the time until a pod is bound (experiment 5).
+"""
+
+import argparse
+import sys
+from collections.abc import Mapping
+
+from bench.gaia import cluster, placement
+from bench.gaia.cases import CASES, Case
+from bench.report import print_machine
+
+
+def main() -> int:
+    """Run all; exit code 1 where a frequency differs from the paper's by more than a tie."""
+    parser = argparse.ArgumentParser(prog="bench.gaia", description=__doc__)
+    parser.add_argument("--runs", type=int, default=placement.RUNS, help="of each case")
+    parser.add_argument(
+        "--cluster", type=int, metavar="RUNS", help="also on a real API server, so often"
+    )
+    options = parser.parse_args()
+    print_machine()
+    print(f"\nExperiments 1 to 4 with the core of `kubeshare plan`, {options.runs} runs each")
+    differs = False
+    for case in CASES:
+        differs |= _show(case, placement.play(case, options.runs), options.runs)
+    if options.cluster:
+        differs |= cluster.run(options.cluster)
+    return int(differs)
+
+
+def _show(case: Case, found: placement.Frequencies, runs: int) -> bool:
+    """Print the frequencies of a case; whether they contradict the paper's."""
+    print(f"\n{case.name}: {case.tree}, in use {dict(case.before) or 'nothing'}")
+    contradicts = False
+    papers: tuple[Mapping[str, int], ...] = case.paper or ({},) * len(found)
+    for cores, counts, paper in zip(case.requests, found, papers, strict=True):
+        here = ", ".join(f"gpu {gpus}: {count}" for gpus, count in sorted(counts.items()))
+        numbers = [f"gpu {gpus}: {count}" for gpus, count in paper.items()]
+        there = ", ".join([*numbers, "others: 0"]) if numbers else "no numbers"
+        print(f"  {cores:3d} cores   here {here:24s} paper {there}")
+        contradicts |= bool(paper) and not counts.keys() <= paper.keys()
+        contradicts |= sum(counts.values()) != runs
+    if case.tie:
+        print(f"  {case.tie}")
+    return contradicts
+
+
+if __name__ == "__main__":
+    sys.exit(main())
