@@ -215,6 +215,17 @@ async def test_a_gated_pod_is_left_to_the_scheduler(cluster: FakeCluster) -> Non
 
 
 @scenario(n1=1)
+async def test_a_pod_whose_gate_was_removed_a_moment_ago_is_placed(cluster: FakeCluster) -> None:
+    """kube-scheduler would try it again only after its back-off."""
+    await start(cluster)
+    pod(cluster, "a", 50, gated=True)
+    await cluster.quiet(1)
+    cluster.server.freeze_watches()
+    cluster.server.change(PODS, "a", "default", lambda obj: obj["spec"].pop("schedulingGates"))
+    assert (await fit(cluster, "a"))["NodeNames"] == ["n1"]
+
+
+@scenario(n1=1)
 async def test_the_door_says_who_places_the_pods(cluster: FakeCluster) -> None:
     await start(cluster)
     cluster.configure(vcuda={"door": "extender"})

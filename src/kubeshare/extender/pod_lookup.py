@@ -30,12 +30,14 @@ class PodLookup:
     async def find(self, key: Key, uid: str) -> Raw:
         """A pod from the watch, or else by a live read.
 
+        kube-scheduler may have seen that a gate was removed before the watch here delivers it.
+
         Raises:
             UnknownPodError: there is no pod of that name and uid.
             ApiError: the API server does not answer.
         """
         known = self._cluster_state.pod(key)
-        if known is not None and known.metadata.uid == uid:
+        if known is not None and known.metadata.uid == uid and not known.gated:
             raw: Raw = msgspec.to_builtins(known)
             return raw
         return await self.read(key, uid)

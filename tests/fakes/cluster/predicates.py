@@ -46,14 +46,14 @@ def pod(
     gated: bool = False,
     **more: Any,
 ) -> Raw:
-    """Creates a pod whose containers ask for so many cores; ``more`` is metadata.
+    """Creates a pod whose containers ask for so many cores, or ``CORES/BLOCKS``.
 
+    ``more`` is metadata.
     If it is gated it is as the admission policy leaves it, otherwise as the scheduler leaves it to
     the extender.
     """
     containers = [
-        asking(f"c{number}", str(each), "" if int(str(each)) >= 100 else str(blocks))
-        for number, each in enumerate(cores)
+        container(f"c{number}", str(each), str(blocks)) for number, each in enumerate(cores)
     ]
     labels = {LABEL_ROLE: ROLE_POD} | more.pop("labels", {})
     spec: Raw = {"containers": containers, "schedulerName": BY_EXTENDER}
@@ -62,6 +62,12 @@ def pod(
     made = manifests.pod(name) | {"metadata": {"name": name, "namespace": "default"}}
     made["metadata"] |= {"labels": labels, **more}
     return cluster.server.seed(PODS, made | {"spec": spec, "status": {"phase": "Pending"}})
+
+
+def container(name: str, asked: str, blocks: str = "4") -> Raw:
+    """A container that asks for so many cores, or ``CORES/BLOCKS``."""
+    cores, _, own = asked.partition("/")
+    return asking(name, cores, own or ("" if int(cores) >= 100 else blocks))
 
 
 async def filter_with(cluster: FakeCluster, body: object, replica: str = "extender") -> Raw:

@@ -20,6 +20,11 @@ async def dedicate(cluster: FakeCluster, node: str, gpus: int) -> None:
     own(cluster, node)
     label_node(cluster, node, family="vcuda")
     await expect_owned(cluster, node)
+    offer(cluster, node, gpus)
+
+
+def offer(cluster: FakeCluster, node: str, gpus: int) -> None:
+    """Lets the device plugin of a node offer this many GPUs, and its kubelet CPUs."""
     offered = {CORE: str(100 * gpus), MEMORY: str(BLOCKS * gpus), "cpu": "64"}
     cluster.server.change(NODES, node, "", lambda obj: obj["status"]["allocatable"].update(offered))
 
