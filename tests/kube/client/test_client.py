@@ -21,7 +21,7 @@ from kubeshare.kube.client.errors import (
     UnreachableError,
 )
 from kubeshare.kube.meta import Key, ObjectMeta
-from kubeshare.kube.resources import CONFIG_MAPS, LEASES, NODES, PODS, Resource
+from kubeshare.kube.resources import CONFIG_MAPS, PODS, Resource
 from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 
 WIDGETS = Resource("example.test", "v1", "widgets", "Widget")
@@ -35,21 +35,6 @@ class Pod(Struct, frozen=True, kw_only=True):
 
 def pod(name: str, **metadata: Any) -> dict[str, Any]:
     return {"metadata": {"name": name, "namespace": "default", **metadata}}
-
-
-def test_paths_follow_from_the_descriptor() -> None:
-    assert PODS.path() == "/api/v1/pods"
-    assert PODS.path("a") == "/api/v1/namespaces/a/pods"
-    assert PODS.path("a", "b", "binding") == "/api/v1/namespaces/a/pods/b/binding"
-    assert NODES.path(name="n/1") == "/api/v1/nodes/n%2F1"
-    assert LEASES.path("a", "b") == "/apis/coordination.k8s.io/v1/namespaces/a/leases/b"
-
-
-def test_a_path_needs_a_namespace_exactly_where_the_kind_has_one() -> None:
-    with pytest.raises(ValueError, match="cluster-scoped"):
-        NODES.path("a", "n1")
-    with pytest.raises(ValueError, match="needs its namespace"):
-        PODS.path(name="a")
 
 
 def test_what_is_created_can_be_read_raw_and_narrow(server: FakeApiServer) -> None:

@@ -1,0 +1,84 @@
+"""Logs are JSON in a pod and plain at a terminal, from the level that was asked for."""
+
+import json
+import logging
+import sys
+from collections.abc import Iterator
+from datetime import datetime, timedelta
+from typing import Any
+
+import pytest
+import structlog
+
+from kubeshare.kube.logs import ReconcileContext, configure_logging, current_reconcile
+
+
+@pytest.fixture(autouse=True)
+def configured() -> Iterator[None]:
+    """Put the configuration of this process back."""
+    before, root = structlog.get_config(), logging.getLogger()
+    level, handlers = root.level, list(root.handlers)
+    yield
+    structlog.configure(**before)
+    root.setLevel(level)
+    root.handlers = handlers
+
+
+def logged(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:
+    return [json.loads(line) for line in capsys.readouterr().err.splitlines()]
+
+
+def test_a_line_is_an_object_with_level_and_time(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging()
+    structlog.get_logger().info("bound", node="n1")
+    structlog.get_logger().debug("not said")
+    [line] = logged(capsys)
+    at = datetime.fromisoformat(line.pop("timestamp"))
+    assert at.utcoffset() == timedelta(0)
+    assert line == {"event": "bound", "level": "info", "node": "n1"}
+
+
+def test_an_error_has_its_traceback(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging()
+    try:
+        int("no GPU")
+    except ValueError:
+        structlog.get_logger().exception("failed")
+    [line] = logged(capsys)
+    assert line["level"] == "error"
+    assert "ValueError: invalid literal" in line["exception"]
+
+
+def test_a_reconcile_is_named_in_its_lines(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("debug", json=True)
+    token = current_reconcile.set(ReconcileContext("vgpus", "default/a", 7))
+    structlog.get_logger().debug("mine")
+    current_reconcile.reset(token)
+    structlog.get_logger().debug("nobody's")
+    mine, other = logged(capsys)
+    assert (mine["controller"], mine["object"]) == ("vgpus", "default/a")
+    assert mine["reconcile_id"].endswith("-7")
+    assert not {"controller", "object", "reconcile_id"} & other.keys()
+
+
+def test_only_warnings_of_libraries_are_logged(capsys: pytest.CaptureFixture[str]) -> None:
+    configure_logging("debug")
+    logging.getLogger("library").info("chatter")
+    logging.getLogger("library").warning("trouble")
+    assert capsys.readouterr().err == "WARNING:library:trouble\n"
+    configure_logging("error")
+    logging.getLogger("library").warning("trouble")
+    structlog.get_logger().warning("trouble")
+    assert capsys.readouterr().err == ""
+
+
+@pytest.mark.parametrize("given", [{}, {"json": False}])
+def test_a_terminal_gets_plain_lines(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, given: dict[str, Any]
+) -> None:
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True)
+    configure_logging(**given)
+    structlog.get_logger().info("bound", node="n1")
+    text = capsys.readouterr().err
+    assert "bound" in text
+    assert not text.startswith("{")
