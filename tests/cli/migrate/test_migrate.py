@@ -151,6 +151,19 @@ async def test_a_node_is_moved_under_its_pods_and_takes_new_ones(cluster: FakeCl
 
 
 @scenario(n1=2, n2=2)
+async def test_the_former_plugin_may_be_stopped_first(cluster: FakeCluster) -> None:
+    legacy(cluster)
+    for node in ("n1", "n2"):
+        stop_plugin(cluster, node)
+    cluster.start()
+    await cluster.quiet(LONG)
+    applied = await migrate(cluster, "apply")
+    assert (applied.code, applied.states) == (0, {"n1": "settling", "n2": "settling"})
+    await expect_owned(cluster, "n1", seconds=SETTLED_SECONDS + 20)
+    await expect_owned(cluster, "n2")
+
+
+@scenario(n1=2, n2=2)
 async def test_gpu_manager_pods_are_recorded_by_container(cluster: FakeCluster) -> None:
     cluster.deadline = LONG
     cluster.invariants.doubles = True

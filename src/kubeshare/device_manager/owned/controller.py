@@ -126,14 +126,15 @@ class OwnedNodes:
         elif not ownership.accepts or accepts_holders(found):
             self._unoffered.forget(key)
             return ownership, None
-        elif left := self._left(node):
+        elif (left := self._left(node)) and not facts.cordoned:
+            # Only live reads show legacy pods, which are recorded on cordoned nodes.
             return taking_over(facts, SETTLED_SECONDS), RequeueAfter(left)
         live = await self._client.get(NODES, key.name)
         pods = await self._client.list(PODS, fields=f"spec.nodeName={key.name}")
         live_facts = self._facts(live, found, pods.items)
         confirmed = decide(live_facts)
-        if confirmed.accepts and not ownership.accepts:
-            return taking_over(live_facts, SETTLED_SECONDS), RequeueAfter(self._left(live))
+        if confirmed.accepts and (left := self._left(live)):
+            return taking_over(live_facts, SETTLED_SECONDS), RequeueAfter(left)
         return confirmed, None if confirmed.accepts else RequeueAfter(CLAIMS_SECONDS)
 
     def _left(self, node: Node) -> float:
