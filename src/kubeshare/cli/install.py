@@ -19,7 +19,7 @@ from kubeshare.install import manifests, rollout
     help="Folder of a node that has the GPU driver: '/' where it is installed on the host.",
 )
 @click.option(
-    "--extender", is_flag=True, help="Install the extender of gpushare for kube-scheduler as well."
+    "--extender", is_flag=True, help="Install the scheduler extender of gpushare and Gaia as well."
 )
 @click.option(
     "--wait",

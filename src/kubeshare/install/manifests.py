@@ -37,7 +37,7 @@ class Options(Struct, frozen=True, kw_only=True):
         image: the image of all programs.
         driver_root: the folder of a node under which the GPU driver is installed:
             ``/run/nvidia/driver`` (GPU operator) or ``/`` (driver on the host).
-        extender: whether to install the scheduler extender of gpushare.
+        extender: whether to install the scheduler extender.
     """
 
     image: str = _DEFAULT_IMAGE
