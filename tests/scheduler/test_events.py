@@ -5,6 +5,7 @@ from typing import Any
 
 import pytest
 
+from fakes.recorder import FakeRecorder
 from kubeshare.core.diagnosis.explain import Change
 from kubeshare.kube.controller.events import ObjectReference
 from kubeshare.scheduler.events import Events
@@ -12,19 +13,9 @@ from kubeshare.scheduler.events import Events
 POD = ObjectReference(api_version="v1", kind="Pod", namespace="default", name="p", uid="u")
 
 
-class Recorder:
-    """Keeps what is emitted."""
-
-    def __init__(self) -> None:
-        self.emitted: list[tuple[Any, ...]] = []
-
-    def emit(self, about: ObjectReference, *words: str, type: str) -> None:  # noqa: A002
-        self.emitted.append((about, *words, type))
-
-
 @pytest.fixture
-def recorder() -> Recorder:
-    return Recorder()
+def recorder() -> FakeRecorder:
+    return FakeRecorder()
 
 
 @pytest.fixture
@@ -36,20 +27,20 @@ REQUESTER: Any = SimpleNamespace(reference=POD, key=SimpleNamespace(kind="ShareP
 
 
 @pytest.mark.parametrize(("new", "made"), [(True, "new "), (False, "")])
-def test_bound(events: Events, recorder: Recorder, new: bool, made: str) -> None:
+def test_bound(events: Events, recorder: FakeRecorder, new: bool, made: str) -> None:
     events.bound(REQUESTER, "n1", ("A", "B"), new=new)
     note = f"{made}vGPU A, B on node n1"
     assert recorder.emitted == [(POD, "Bound", "Scheduling", note, "Normal")]
 
 
-def test_unschedulable(events: Events, recorder: Recorder) -> None:
+def test_unschedulable(events: Events, recorder: FakeRecorder) -> None:
     events.unschedulable(REQUESTER, "NoRoom", "n1/A: compute 0.2 left")
     note = "n1/A: compute 0.2 left. It is tried again when something changes"
     assert recorder.emitted == [(POD, "NoRoom", "Scheduling", note, "Warning")]
 
 
 def test_a_long_list_of_gpus_leaves_room_for_what_would_help(
-    events: Events, recorder: Recorder
+    events: Events, recorder: FakeRecorder
 ) -> None:
     helps: Any = "it would fit if p2 ended"
     change: Change = helps
@@ -60,7 +51,7 @@ def test_a_long_list_of_gpus_leaves_room_for_what_would_help(
     assert 1000 < len(note.encode()) <= 1024
 
 
-def test_preemption_is_reported_to_both(events: Events, recorder: Recorder) -> None:
+def test_preemption_is_reported_to_both(events: Events, recorder: FakeRecorder) -> None:
     events.preempting(REQUESTER, ["pod a", "pod b"], 5)
     events.preempted(POD, "SharePod default/s", 7, 5)
     mine = (
@@ -77,7 +68,7 @@ def test_preemption_is_reported_to_both(events: Events, recorder: Recorder) -> N
     ]
 
 
-def test_an_invalid_field_is_named_with_what_to_do(events: Events, recorder: Recorder) -> None:
+def test_an_invalid_field_is_named_with_what_to_do(events: Events, recorder: FakeRecorder) -> None:
     events.invalid(REQUESTER, "spec.gpu.id", "must be 1 to 63 characters")
     note = "spec.gpu.id: must be 1 to 63 characters. Correct it and apply the SharePod again"
     assert recorder.emitted == [(POD, "Invalid", "Scheduling", note, "Warning")]
