@@ -18,7 +18,7 @@ def test_files_that_a_page_links_to_exist(page: Path) -> None:
 
 
 def test_each_page_with_commands_is_run_by_the_tests_in_the_lab() -> None:
-    tests = "\n".join(path.read_text() for path in sorted(ROOT.glob("tests/e2e/*.py")))
+    tests = "\n".join(path.read_text() for path in sorted(ROOT.glob("tests/e2e/**/*.py")))
     with_commands = [path for path in ROOT.glob("docs/*.md") if "\n```sh\n" in path.read_text()]
     names = {path.stem for path in with_commands} - {PLAYED_IN_A_LAB_OF_ITS_OWN}
     assert names

@@ -9,6 +9,7 @@ from kubeshare.api.types.constants import (
     CONDITION_POD_SCHEDULED,
     DRA_DRIVER,
     GROUP,
+    POOL_STATIC,
     placeholder_name,
 )
 
@@ -329,12 +330,20 @@ class Space:
         )
 
     def _all_given_back(self) -> bool:
-        """No vGPU is held from this namespace, or by nobody; and none is gone but for its pod."""
+        """No vGPU is held from this namespace, or by nobody; and none is gone but for its pod.
+
+        The vGPUs of a node whose GPUs KubeShare owns stay without holders.
+        """
         vgpus = self.stage.vgpus()
-        holders = {vgpu["metadata"]["name"]: vgpu["status"].get("holders") for vgpu in vgpus}
-        ours = [one for held in holders.values() for one in held or [] if self._is_ours(one)]
-        kept = {placeholder_name(gpuid) for gpuid in holders}
-        return all(holders.values()) and not ours and set(self.stage.placeholders()) <= kept
+        held = [vgpu["status"].get("holders", []) for vgpu in vgpus]
+        ours = [one for holders in held for one in holders if self._is_ours(one)]
+        idle = [
+            vgpu
+            for vgpu, holders in zip(vgpus, held, strict=True)
+            if not holders and vgpu["spec"]["pool"] != POOL_STATIC
+        ]
+        kept = {placeholder_name(vgpu["metadata"]["name"]) for vgpu in vgpus}
+        return not ours and not idle and set(self.stage.placeholders()) <= kept
 
     def _is_ours(self, holder: Raw) -> bool:
         return bool(holder["namespace"] == self.name)

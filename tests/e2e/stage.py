@@ -106,6 +106,11 @@ class Stage:
         """One vGPU, or None."""
         return self.find("/apis/kubeshare.nthu/v1/vgpus", gpuid)
 
+    def gpunode(self, node: str) -> Raw:
+        """The GPUNode of a node."""
+        found: Raw = self.lab.api.get(f"/apis/kubeshare.nthu/v1/gpunodes/{node}")
+        return found
+
     def holders(self, gpuid: str) -> dict[str, Raw]:
         """Who holds a part of a vGPU, by the SharePod's name; nobody where it is gone."""
         vgpu = self.vgpu(gpuid) or {}

@@ -35,9 +35,7 @@ def by_claims(stage: Stage) -> Iterator[list[str]]:
 
 
 def devices(stage: Stage) -> list[Raw]:
-    found = stage.find("/apis/kubeshare.nthu/v1/gpunodes", HERE)
-    assert found is not None
-    return sorted(found["spec"]["devices"], key=lambda device: int(device["index"]))
+    return sorted(stage.gpunode(HERE)["spec"]["devices"], key=lambda device: int(device["index"]))
 
 
 def offered(stage: Stage) -> int:

@@ -12,6 +12,7 @@ from functools import partial
 import pytest
 
 from e2e.booting import booted, new_space
+from e2e.ownership import owned_condition, until_owned
 from e2e.space import BURN, REST, Space
 from e2e.stage import DEVICE_MANAGER, SCHEDULER, Place, Raw, Stage, eventually
 from e2e.trio import TOLERANCE
@@ -129,7 +130,7 @@ def take_from_the_driver_and_give_back(stage: Stage, kept: Place) -> None:
     eventually(
         lambda: pools(stage, CLAIMS, "static") == [kept.uuid] and not stage.items(claims_path()),
         "the claims to be released",
-        explain=lambda: str((stage.vgpus(), condition(stage, CLAIMS))),
+        explain=lambda: str((stage.vgpus(), owned_condition(stage, CLAIMS))),
     )
     assert "dra-kubelet-plugin=false" in until_owned(stage, CLAIMS, "TakingOver")["message"]
     machine, layout = stage.node(CLAIMS).machine, stage.node(CLAIMS).layout
@@ -222,38 +223,18 @@ def share(space: Space, name: str, node: str, request: str, *command: str) -> No
     )
 
 
-def gpunode(stage: Stage, node: str) -> Raw:
-    found = stage.find("/apis/kubeshare.nthu/v1/gpunodes", node)
-    assert found is not None
-    return found
-
-
 def devices(stage: Stage, node: str) -> list[Raw]:
-    found: list[Raw] = gpunode(stage, node)["spec"]["devices"]
+    found: list[Raw] = stage.gpunode(node)["spec"]["devices"]
     return found
-
-
-def condition(stage: Stage, node: str) -> Raw:
-    """The condition Owned of a node; empty while it has none."""
-    return next(iter(gpunode(stage, node).get("status", {}).get("conditions", [])), {})
-
-
-def until_owned(stage: Stage, node: str, reason: str) -> Raw:
-    return eventually(
-        lambda: found if (found := condition(stage, node)).get("reason") == reason else None,
-        f"{node} to be {reason}",
-        seconds=SECONDS,
-        explain=lambda: str(condition(stage, node)),
-    )
 
 
 def until_shared(stage: Stage, node: str, kept: Place) -> None:
     """Wait until a node is shared, and the vGPU in use has a placeholder; uncordon it."""
     eventually(
-        lambda: gpunode(stage, node)["status"]["mode"] == "shared",
+        lambda: stage.gpunode(node)["status"]["mode"] == "shared",
         f"{node} to be shared",
         seconds=SECONDS,
-        explain=lambda: str((condition(stage, node), stage.vgpus(), stage.placeholders())),
+        explain=lambda: str((owned_condition(stage, node), stage.vgpus(), stage.placeholders())),
     )
     assert pools(stage, node, "onDemand") == [kept.uuid]
     assert f"kubeshare-vgpu-{kept.gpuid}" in stage.placeholders()

@@ -1,24 +1,11 @@
 """Pods of Tencent's Gaia by their manifests alone, on a node of their own with a real kubelet."""
 
-import os
-import subprocess
-from pathlib import Path
-from typing import Any
-
 import pytest
 
+from e2e import pages
+from e2e.owned.node import OwnedNode
 from e2e.space import Space
 from e2e.stage import Raw, Stage, eventually
-from e2e.test_owned import (  # noqa: F401 - fixtures
-    HERE,
-    gpunode,
-    label_goes,
-    plugin_returns,
-    until_free,
-    until_owned,
-    without_plugin,
-)
-from e2e.test_pages import ROOT, script
 from e2e.test_several_shares import expect_shares, holders_of, job, seen_by
 from kubeshare.core.units import MI
 
@@ -26,45 +13,6 @@ pytestmark = pytest.mark.lab
 
 CORE, MEMORY = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
 BLOCK = 256 * MI
-
-
-@pytest.fixture
-def page(stage: Stage, without_plugin: None, tmp_path: Path) -> str:  # noqa: F811
-    """What the commands of the page print; the node is dedicated to vcuda pods."""
-    del without_plugin
-    kubeconfig = tmp_path / "kubeconfig"
-    kubeconfig.write_bytes(stage.lab.kubeconfig.read_bytes())
-    programs = (ROOT / ".venv" / "bin", stage.lab.api.programs)
-    environment = os.environ | {
-        "KUBECONFIG": str(kubeconfig),
-        "PATH": ":".join([*map(str, programs), os.environ["PATH"]]),
-        "node": HERE,
-    }
-    command = ["bash", "-c", script("vcuda")]
-    done = subprocess.run(
-        command, env=environment, capture_output=True, text=True, timeout=60, check=False
-    )
-    assert done.returncode == 0, done.stderr
-    until_owned(stage)
-    until_free(stage)
-    return done.stdout
-
-
-def until_offered(stage: Stage) -> None:
-    """Wait until the kubelet offers the cores and the memory of both GPUs."""
-    gpus = gpunode(stage)["spec"]["devices"]
-    blocks = sum(gpu["memoryBytes"] // BLOCK for gpu in gpus)
-    expected = (str(100 * len(gpus)), str(blocks))
-
-    def offered() -> tuple[Any, Any]:
-        node = stage.find("/api/v1/nodes", HERE)
-        assert node is not None
-        allocatable = node["status"]["allocatable"]
-        return allocatable.get(CORE), allocatable.get(MEMORY)
-
-    eventually(
-        lambda: offered() == expected, f"{HERE} to offer {expected}", explain=lambda: str(offered())
-    )
 
 
 def asking(name: str, cores: int, blocks: int) -> Raw:
@@ -93,26 +41,29 @@ def published(space: Space, name: str) -> dict[str, str]:
 
 
 def test_published_pods_share_a_gpu_and_are_held_to_their_cores_and_memory(
-    stage: Stage, page: str, space: Space
+    stage: Stage, owned_node: OwnedNode, space: Space
 ) -> None:
-    assert "\tGPU0\tGPU1\tCPU Affinity" in page
-    assert "└── GPU1" in page
-    until_offered(stage)
+    printed = pages.run(stage, pages.script("vcuda"), node=owned_node.name)
+    assert "\tGPU0\tGPU1\tCPU Affinity" in printed
+    assert "└── GPU1" in printed
+    devices = owned_node.devices
+    blocks = sum(gpu["memoryBytes"] // BLOCK for gpu in devices)
+    owned_node.until_allocatable({CORE: str(100 * len(devices)), MEMORY: str(blocks)})
     create(space, "one", asking("learn", 50, 8))
     create(space, "two", asking("serve", 30, 4), asking("train", 100, 1))
     [(node, shared, _)] = holders_of(space, "one")
-    minors = {gpu["uuid"]: str(gpu["minor"]) for gpu in gpunode(stage)["spec"]["devices"]}
+    minors = {gpu["uuid"]: str(gpu["minor"]) for gpu in devices}
     [whole] = minors.keys() - {shared}
     held = {share: (node, uuid) for node, uuid, share in holders_of(space, "two")}
-    assert held == {"serve": (HERE, shared), "train": (HERE, whole)}
-    assert node == HERE
+    assert held == {"serve": (owned_node.name, shared), "train": (owned_node.name, whole)}
+    assert node == owned_node.name
     eventually(
         lambda: published(space, "two").get("gpu-assigned") == "true", "the pod to be assigned"
     )
     written = published(space, "two")
     assert written.pop("predicate-time").isdigit()
     assert written == {
-        "predicate-node": HERE,
+        "predicate-node": owned_node.name,
         "predicate-gpu-idx-0": minors[shared],
         "predicate-gpu-idx-1": minors[whole],
         "gpu-assigned": "true",
