@@ -24,6 +24,8 @@ settings.load_profile("same")
 LAB_ORDER = (
     "lab/test_lab_is_gone.py",  # boots labs of its own
     "lab/test_lab.py",  # before KubeShare is installed on the lab
+    "e2e/owned/",
+    "e2e/owned/test_rebooting.py",  # a minute goes by until its node is owned again
     "e2e/",
     "e2e/test_what_the_programs_asked.py",  # what all tests before caused
     "e2e/test_what_the_programs_said.py",
@@ -48,7 +50,8 @@ def _place(item: pytest.Item) -> int:
         first = item.get_closest_marker("apiserver") or item.get_closest_marker("slow")
         return -2 if first else -1
     path = item.path.as_posix()
-    return max((i for i, part in enumerate(LAB_ORDER) if f"/tests/{part}" in path), default=0)
+    matching = [part for part in LAB_ORDER if f"/tests/{part}" in path]
+    return LAB_ORDER.index(max(matching, key=len)) if matching else 0
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

@@ -11,7 +11,7 @@ import pytest
 
 from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.control_plane.api_server import wait_until
-from kubeshare.lab.node import machine
+from kubeshare.lab.node import cgroups, machine
 from labs import GONE, lab_of_this_run
 
 pytestmark = pytest.mark.lab
@@ -100,12 +100,15 @@ def test_a_lab_that_was_cut_short_is_finished_by_the_next_up(before: Before) -> 
     lab = before.lab
     lab.up(SHAPE)
     node = machine.find_parts(lab.layout)["node-1/pause"]
+    of_a_pod = f"{lab.layout.node(1).cgroup}/kubepods/pod"
+    cgroups.make(of_a_pod)
     os.kill(node.pid, signal.SIGKILL)
     wait_until(lambda: "node-1/kubelet" not in machine.find_parts(lab.layout), "the node's end")
 
     lab.up()
 
     assert lab.ready_nodes() == {"node-1"}
+    assert not cgroups.exists(of_a_pod)
 
 
 def test_after_killing_everything_that_matters(before: Before) -> None:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 import yaml
@@ -14,6 +15,7 @@ from e2e.space import Space
 from e2e.stage import Stage, eventually
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.install import manifests
+from kubeshare.lab import configuration
 
 pytestmark = pytest.mark.lab
 
@@ -25,34 +27,43 @@ INSPECT = f"/api/v1/namespaces/{NAMESPACE}/services/kubeshare-extender:extender/
 @pytest.fixture
 def extender(stage: Stage, owned_node: OwnedNode) -> Iterator[None]:
     """Both replicas of the extender run, and kube-scheduler calls them."""
+    kubeconfig = stage.lab.layout.folder / f"{SCHEDULER}.kubeconfig"
     pages.run(stage, pages.script("extender"))
     stage.configure(gpushare={"door": "extender"})
-    schedule_with(stage, owned_node.name, CONFIGURATION.read_text())
+    restart_scheduler(stage, with_the_extender(stage, owned_node.name, kubeconfig))
     yield
-    stage.lab.stop_component(f"{stage.lab.control_plane.name}/{SCHEDULER}")
-    stage.lab.up()
+    restart_scheduler(stage, configuration.scheduler_arguments(kubeconfig))
     stage.configure()
     ours = manifests.load(manifests.Options(extender=True))
     installed = [each for each in ours if each["metadata"]["name"] == "kubeshare-extender"]
     stage.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=yaml.safe_dump_all(installed))
 
 
-def schedule_with(stage: Stage, node: str, text: str) -> None:
-    """Restart kube-scheduler with the shipped configuration, and the address of a node."""
+def with_the_extender(stage: Stage, node: str, kubeconfig: Path) -> list[str]:
+    """The command line of kube-scheduler with the shipped configuration.
+
+    Args:
+        stage: the lab.
+        node: where it calls the extender.
+        kubeconfig: with which it calls the API server.
+    """
     status = stage.lab.api.get(f"/api/v1/nodes/{node}")["status"]
     addresses = {each["type"]: each["address"] for each in status["addresses"]}
-    written = yaml.safe_load(text.replace("NODE_ADDRESS", addresses["InternalIP"]))
-    folder = stage.lab.layout.folder
-    kubeconfig = folder / f"{SCHEDULER}.kubeconfig"
+    text = CONFIGURATION.read_text().replace("NODE_ADDRESS", addresses["InternalIP"])
+    written = yaml.safe_load(text)
     written["clientConnection"]["kubeconfig"] = str(kubeconfig)
     written["leaderElection"] = {"leaderElect": False}
-    path = folder / "kube-scheduler-with-the-extender.yaml"
+    path = stage.lab.layout.folder / "kube-scheduler-with-the-extender.yaml"
     path.write_text(yaml.safe_dump(written))
+    access = [f"--{what}-kubeconfig={kubeconfig}" for what in ("authentication", "authorization")]
+    return [SCHEDULER, f"--config={path}", *access, "--bind-address=127.0.0.1"]
+
+
+def restart_scheduler(stage: Stage, arguments: list[str]) -> None:
+    """Run kube-scheduler with another command line than before."""
     stage.lab.stop_component(f"{stage.lab.control_plane.name}/{SCHEDULER}")
     program = str(stage.lab.api.programs / SCHEDULER)
-    access = [f"--{what}-kubeconfig={kubeconfig}" for what in ("authentication", "authorization")]
-    arguments = [program, f"--config={path}", *access, "--bind-address=127.0.0.1"]
-    stage.lab.control_plane.start(SCHEDULER, arguments)
+    stage.lab.control_plane.start(SCHEDULER, [program, *arguments[1:]])
 
 
 def inspected(stage: Stage, node: str) -> dict[int, tuple[int, int]]:

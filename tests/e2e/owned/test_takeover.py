@@ -1,15 +1,13 @@
-"""A node whose GPUs KubeShare owns, taken over by the commands of its page, and after a reboot.
+"""A node is taken over by the commands of its page, under the other tests of this folder.
 
-The commands that give it back run at the end of this folder. ``test_kinds_of_nodes.py`` has it
-beside nodes of other kinds.
+The commands that give it back run when the last of them has ended. ``test_kinds_of_nodes.py`` has
+such a node beside nodes of other kinds, with pods that run on.
 """
 
 import pytest
 
 from e2e.owned.node import OwnedNode
-from e2e.ownership import SECONDS
-from e2e.space import Space
-from e2e.stage import Place, Stage, eventually
+from e2e.stage import Stage
 
 pytestmark = pytest.mark.lab
 
@@ -21,38 +19,3 @@ def test_the_commands_of_the_page_take_the_node_over(stage: Stage, owned_node: O
     node = stage.lab.api.get(f"/api/v1/nodes/{owned_node.name}")
     assert not node["spec"].get("unschedulable", False)
     assert owned_node.name not in stage.lab.ready_nodes(), "its device plugin offers no GPU"
-
-
-def until_granted(space: Space, name: str, place: Place) -> None:
-    """Wait until the token daemon has a grant of a pod."""
-    eventually(
-        lambda: name in space.stage.top(place),
-        f"{name} to have a grant",
-        seconds=SECONDS,
-        explain=lambda: space.describe(name),
-    )
-
-
-def test_after_a_reboot_shares_run_again_on_their_gpus_once_nobody_else_offers_them(
-    stage: Stage, owned_node: OwnedNode, space: Space
-) -> None:
-    here = {"kubernetes.io/hostname": owned_node.name}
-    for name in "ab":
-        space.share(name, {"request": "0.4", "memory": "1Gi"}, nodeSelector=here)
-    places = {name: space.ready(name) for name in "ab"}
-    assert sorted(map(len, owned_node.static().values())) == [0, 2]
-    before, pods = owned_node.static(), {name: space.lives(name)[0] for name in "ab"}
-    stage.reboot(owned_node.name)  # a node of the lab boots with its device plugin
-    eventually(
-        lambda: any("KubeShare owns GPU" in event["message"] for event in space.events("a")),
-        "the node agent to refuse the share",
-        explain=lambda: str(space.events("a")),
-    )
-    assert not stage.top(places["a"])
-    owned_node.until_owned("GPUsOffered")
-    owned_node.stop_plugin()
-    for name, place in places.items():
-        until_granted(space, name, place)
-        stage.works_for(place, name)
-    assert owned_node.static() == before
-    assert {name: space.lives(name)[0] for name in "ab"} == pods

@@ -112,9 +112,13 @@ class Node:
 
     def boot(self, init_program: Path) -> bool:
         """Make its namespaces and mount its disk; False when they were there already."""
-        cgroups.make(self.layout.cgroup)
         if self.machine.init() is not None and not self._mounted():
             self.machine.stop("pause", gently=False)
+        if self.machine.init() is None:
+            # A machine that was off has no groups. Over each group of a container that is gone,
+            # the kubelet would wait six seconds before it starts.
+            cgroups.remove(self.layout.cgroup)
+        cgroups.make(self.layout.cgroup)
         booted = self.machine.boot(init_program)
         if booted:
             self.machine.run("sh", "-ec", self._mount_script())
