@@ -14,7 +14,7 @@ PARALLEL := -n auto --maxprocesses=8 --dist=loadgroup
 # Tests that measure time mostly wait: a few at once, and nothing else beside them.
 MEASURING := -n 3 --dist=loadgroup
 # These change what a node is and wait long for it: they have a lab of their own.
-NODE_TESTS := tests/lab tests/e2e/owned $(patsubst %,tests/e2e/test_%.py,kinds_of_nodes dra_node restarts)
+NODE_TESTS := tests/lab tests/e2e/owned $(patsubst %,tests/e2e/test_%.py,migrating kinds_of_nodes dra_node restarts)
 # What phases at once print, line by line. sed ends with its input, whatever interrupts make.
 label = 2>&1 | sed -u 's/^/$(1) | /'
 # A cluster is used only where it is named on the command line, not because a shell exports one.

@@ -2,7 +2,6 @@
 
 import asyncio
 import json
-import os
 import subprocess
 import threading
 from collections.abc import Iterator
@@ -13,18 +12,11 @@ from typing import Any
 
 import pytest
 
+from e2e import pages
+from e2e.owned.gpushare_pods import GPU_COUNT, GPU_MEM, PREFIX, asking, published
+from e2e.owned.node import OwnedNode
 from e2e.space import REST, Space, container
 from e2e.stage import Raw, Stage, eventually
-from e2e.test_gpushare import GPU_COUNT, GPU_MEM, PREFIX, asking, published
-from e2e.test_owned import (  # noqa: F401 - fixtures
-    HERE,
-    gpunode,
-    label_goes,
-    plugin_returns,
-    static,
-    without_plugin,
-)
-from e2e.test_pages import ROOT, script
 from kubeshare.core.units import GI
 from kubeshare.node.device_plugin.plugin import DevicePlugin
 from kubeshare.node.device_plugin.units import GpuUnits
@@ -71,14 +63,8 @@ class FormerPlugin:
             self._loop.close()
 
 
-def node(stage: Stage) -> Raw:
-    found = stage.find("/api/v1/nodes", HERE)
-    assert found is not None
-    return found
-
-
-def labelled(stage: Stage) -> bool:
-    return LABEL in node(stage)["metadata"]["labels"]
+def labelled(owned: OwnedNode) -> bool:
+    return LABEL in owned.raw()["metadata"]["labels"]
 
 
 @contextmanager
@@ -108,32 +94,36 @@ def before_kubeshare(stage: Stage, space: Space, pod: Raw) -> Iterator[None]:
 
 
 @pytest.fixture
-def units(stage: Stage, without_plugin: None) -> int:  # noqa: F811
-    """The units of each GPU of the node, which has no device plugin."""
-    del without_plugin
-    [found] = {gpu["memoryBytes"] // GI for gpu in gpunode(stage)["spec"]["devices"]}
+def node(stage: Stage) -> Iterator[OwnedNode]:
+    """The node without its device plugin; it has it again when the namespace is cleared."""
+    node = OwnedNode(stage)
+    node.stop_plugin()
+    yield node
+    node.give_back()
+
+
+@pytest.fixture
+def units(node: OwnedNode) -> int:
+    """The units of each GPU of the node."""
+    [found] = {gpu["memoryBytes"] // GI for gpu in node.devices}
     return int(found)
 
 
 @pytest.fixture
-def former(stage: Stage, units: int) -> Iterator[FormerPlugin]:
+def former(stage: Stage, node: OwnedNode, units: int) -> Iterator[FormerPlugin]:
     """The node as gpushare manages it."""
-    folder = stage.node(HERE).layout.folder / "disk" / "kubelet" / "device-plugins"
-    uuids = [gpu["uuid"] for gpu in gpunode(stage)["spec"]["devices"]]
-    stage.kubectl("label", "node", HERE, f"{LABEL}=true")
+    folder = stage.node(node.name).layout.folder / "disk" / "kubelet" / "device-plugins"
+    uuids = [gpu["uuid"] for gpu in node.devices]
+    stage.kubectl("label", "node", node.name, f"{LABEL}=true")
     plugin = FormerPlugin(folder, tuple(GpuUnits(uuid, units, healthy=True) for uuid in uuids))
-    eventually(
-        lambda: node(stage)["status"]["allocatable"].get(GPU_MEM) == str(units * len(uuids)),
-        "the former plugin to offer the memory",
-        explain=lambda: str(node(stage)["status"]["allocatable"]),
-    )
+    node.until_allocatable({GPU_MEM: str(units * len(uuids))})
     yield plugin
     plugin.stop()
-    stage.kubectl("label", "node", HERE, f"{LABEL}-")
+    stage.kubectl("label", "node", node.name, f"{LABEL}-")
 
 
 @pytest.fixture
-def legacy(stage: Stage, space: Space, former: FormerPlugin, units: int) -> None:
+def legacy(stage: Stage, node: OwnedNode, former: FormerPlugin, units: int, space: Space) -> None:
     """A pod that gpushare placed on GPU 1 of the node, of which it leaves two units."""
     del former
     written = {"IDX": "1", "POD": str(units - 2), "ASSIGNED": "true", "ASSUME_TIME": "1"}
@@ -143,7 +133,7 @@ def legacy(stage: Stage, space: Space, former: FormerPlugin, units: int) -> None
         "annotations": {f"{PREFIX}{key}": value for key, value in written.items()},
     }
     spec = {
-        "nodeName": HERE,
+        "nodeName": node.name,
         "terminationGracePeriodSeconds": 1,
         "containers": [container(REST, resources=limits)],
     }
@@ -156,36 +146,28 @@ def legacy(stage: Stage, space: Space, former: FormerPlugin, units: int) -> None
     assert "kubeshare.nthu/vgpu" not in str(found["spec"]["containers"])
 
 
-def run(stage: Stage, folder: Path, former: FormerPlugin, *sections: str) -> str:
+def run(node: OwnedNode, folder: Path, former: FormerPlugin, *sections: str) -> str:
     """Runs sections of the page; the former plugin ends when its label goes."""
-    kubeconfig = folder / "kubeconfig"
-    kubeconfig.write_bytes(stage.lab.kubeconfig.read_bytes())
     extender = {"urlPrefix": "http://127.0.0.1:32766/gpushare-scheduler", "bindVerb": "bind"}
     policy = {"kind": "Policy", "apiVersion": "v1", "extenders": [extender]}
     (folder / "policy.json").write_text(json.dumps(policy))
-    programs = (ROOT / ".venv" / "bin", stage.lab.api.programs)
-    environment = os.environ | {
-        "KUBECONFIG": str(kubeconfig),
-        "PATH": ":".join([*map(str, programs), os.environ["PATH"]]),
-        "node": HERE,
-    }
     with subprocess.Popen(
-        ["bash", "-c", script("migrate", *sections)],
+        ["bash", "-c", pages.script("migrate", *sections)],
         cwd=folder,
-        env=environment,
+        env=pages.environment(node.stage, node=node.name),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     ) as commands:
         eventually(
-            lambda: commands.poll() is not None or not labelled(stage),
+            lambda: commands.poll() is not None or not labelled(node),
             "the label of the former plugin to go, or the commands to end",
             seconds=SECONDS,
         )
-        if not labelled(stage):
+        if not labelled(node):
             former.stop()
         output, errors = commands.communicate(timeout=SECONDS)
-    assert commands.returncode == 0, f"{output}\n{errors}\n{gpunode(stage)['status']}"
+    assert commands.returncode == 0, f"{output}\n{errors}\n{node.gpunode()['status']}"
     return output
 
 
@@ -207,19 +189,16 @@ def create(space: Space, name: str, units: int) -> str:
 
 @pytest.mark.usefixtures("legacy")
 def test_a_node_moves_under_its_pod_takes_others_and_goes_back(
-    stage: Stage, space: Space, former: FormerPlugin, tmp_path: Path
+    stage: Stage, node: OwnedNode, former: FormerPlugin, space: Space, tmp_path: Path
 ) -> None:
     before = lives(space)
-    output = run(stage, tmp_path, former, "Before you begin", "Move from gpushare")
+    output = run(node, tmp_path, former, "Before you begin", "Move from gpushare")
     assert "KubeSchedulerConfiguration" in (tmp_path / "kube-scheduler.yaml").read_text()
     assert f"{space.name}/legacy  1" in output
     assert "next: kubeshare migrate gpushare --apply" in output
-    uuids = {gpu["index"]: gpu["uuid"] for gpu in gpunode(stage)["spec"]["devices"]}
-    assert static(stage) == {uuids[0]: [], uuids[1]: ["legacy"]}
-    eventually(
-        lambda: node(stage)["status"]["allocatable"].get(GPU_COUNT) == "2",
-        "KubeShare to count the GPUs",
-    )
+    uuids = {gpu["index"]: gpu["uuid"] for gpu in node.devices}
+    assert node.static() == {uuids[0]: [], uuids[1]: ["legacy"]}
+    node.until_allocatable({GPU_COUNT: "2"})
     # The fullest GPU that fits: beside the legacy pod there is room for two units.
     assert create(space, "small", 2) == "1"
     assert create(space, "large", 3) == "0"
@@ -227,6 +206,6 @@ def test_a_node_moves_under_its_pod_takes_others_and_goes_back(
     for name in ("small", "large"):
         stage.kubectl("delete", "pod", "-n", space.name, name)
 
-    run(stage, tmp_path, former, "Move from gpu-manager", "Go back")
-    eventually(lambda: not static(stage), "the static vGPUs to be gone")
+    run(node, tmp_path, former, "Move from gpu-manager", "Go back")
+    eventually(lambda: not node.static(), "the static vGPUs to be gone")
     assert lives(space) == before

@@ -24,10 +24,19 @@ class OwnedNode:
     def __init__(self, stage: Stage) -> None:
         self.stage = stage
 
+    def raw(self) -> Raw:
+        """Its Node."""
+        found: Raw = self.stage.lab.api.get(f"/api/v1/nodes/{self.name}")
+        return found
+
+    def gpunode(self) -> Raw:
+        """Its GPUNode."""
+        return self.stage.gpunode(self.name)
+
     @property
     def devices(self) -> list[Raw]:
         """Its GPUs, as its agent has reported them."""
-        found: list[Raw] = self.stage.gpunode(self.name)["spec"]["devices"]
+        found: list[Raw] = self.gpunode()["spec"]["devices"]
         return found
 
     def static(self) -> dict[str, list[str]]:
@@ -83,8 +92,7 @@ class OwnedNode:
         """Wait until it offers just so much of some resources."""
 
         def offered() -> dict[str, str | None]:
-            node = self.stage.lab.api.get(f"/api/v1/nodes/{self.name}")
-            allocatable = node["status"]["allocatable"]
+            allocatable = self.raw()["status"]["allocatable"]
             return {resource: allocatable.get(resource) for resource in expected}
 
         eventually(

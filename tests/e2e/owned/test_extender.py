@@ -30,7 +30,7 @@ def extender(stage: Stage, owned_node: OwnedNode) -> Iterator[None]:
     kubeconfig = stage.lab.layout.folder / f"{SCHEDULER}.kubeconfig"
     pages.run(stage, pages.script("extender"))
     stage.configure(gpushare={"door": "extender"})
-    restart_scheduler(stage, with_the_extender(stage, owned_node.name, kubeconfig))
+    restart_scheduler(stage, with_the_extender(owned_node, kubeconfig))
     yield
     restart_scheduler(stage, configuration.scheduler_arguments(kubeconfig))
     stage.configure()
@@ -39,21 +39,19 @@ def extender(stage: Stage, owned_node: OwnedNode) -> Iterator[None]:
     stage.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=yaml.safe_dump_all(installed))
 
 
-def with_the_extender(stage: Stage, node: str, kubeconfig: Path) -> list[str]:
+def with_the_extender(node: OwnedNode, kubeconfig: Path) -> list[str]:
     """The command line of kube-scheduler with the shipped configuration.
 
     Args:
-        stage: the lab.
         node: where it calls the extender.
         kubeconfig: with which it calls the API server.
     """
-    status = stage.lab.api.get(f"/api/v1/nodes/{node}")["status"]
-    addresses = {each["type"]: each["address"] for each in status["addresses"]}
+    addresses = {each["type"]: each["address"] for each in node.raw()["status"]["addresses"]}
     text = CONFIGURATION.read_text().replace("NODE_ADDRESS", addresses["InternalIP"])
     written = yaml.safe_load(text)
     written["clientConnection"]["kubeconfig"] = str(kubeconfig)
     written["leaderElection"] = {"leaderElect": False}
-    path = stage.lab.layout.folder / "kube-scheduler-with-the-extender.yaml"
+    path = kubeconfig.parent / "kube-scheduler-with-the-extender.yaml"
     path.write_text(yaml.safe_dump(written))
     access = [f"--{what}-kubeconfig={kubeconfig}" for what in ("authentication", "authorization")]
     return [SCHEDULER, f"--config={path}", *access, "--bind-address=127.0.0.1"]

@@ -13,9 +13,8 @@ pytestmark = pytest.mark.lab
 
 
 def test_the_commands_of_the_page_take_the_node_over(stage: Stage, owned_node: OwnedNode) -> None:
-    assert stage.gpunode(owned_node.name)["status"]["mode"] == "owned"
+    assert owned_node.gpunode()["status"]["mode"] == "owned"
     assert owned_node.static() == {gpu["uuid"]: [] for gpu in owned_node.devices}
     assert stage.placeholders() == []
-    node = stage.lab.api.get(f"/api/v1/nodes/{owned_node.name}")
-    assert not node["spec"].get("unschedulable", False)
+    assert not owned_node.raw()["spec"].get("unschedulable", False)
     assert owned_node.name not in stage.lab.ready_nodes(), "its device plugin offers no GPU"
