@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from expectations.vgpus import expect_holders
 from fakes.cluster import FakeCluster, run_scenario
 from fakes.cluster.disruptions import fail_gpu
-from fakes.cluster.extender import bind, fit, offer, placed, pod, start, vgpus
+from fakes.cluster.extender import bind, call, fit, offer, placed, pod, schedule, start, vgpus
 from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.core.units import MI, MICROS
@@ -190,3 +191,35 @@ def test_the_published_samples(unit: str, last: Place, door: str) -> None:
     assert amounts[:3] == [(2,)] * 3
     first: Place = ("n1", 0)
     play(Case({"n1": (0, 0)}, amounts, [first, first, first, last], unit=unit), door)
+
+
+def test_pods_of_one_name_that_are_deleted_by_force_leave_nothing() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        await start(cluster)
+        for _ in range(20):
+            pod(cluster, "a", 5)
+            assert await schedule(cluster, "a") == ""
+            cluster.server.remove(PODS, "a", "default")
+        await expect_holders(cluster, [])
+        _, seen = await call(cluster, "inspect/n1", b"")
+        assert seen["nodes"][0]["usedGPU"] == 0
+
+    run_scenario(scenario, n1=1)
+
+
+def test_a_restarted_extender_knows_what_is_in_use() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        await start(cluster)
+        for name, units in (("a", 9), ("b", 9), ("c", 4)):
+            pod(cluster, name, units)
+            assert (await bind(cluster, name))[0] == 200
+        await cluster.until(lambda: cluster.running("a", "b", "c"))
+        before = await call(cluster, "inspect", b"")
+        await cluster.kill("extender")
+        cluster.start("extender")
+        await cluster.quiet(2)
+        assert await call(cluster, "inspect", b"") == before
+        [node] = before[1]["nodes"]
+        assert [each["usedGPU"] for each in node["devs"]] == [13, 9]
+
+    run_scenario(scenario, n1=2)
