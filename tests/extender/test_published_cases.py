@@ -14,7 +14,7 @@ from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.core.units import MI, MICROS
 from kubeshare.dialects.gpushare import GPU_MEMORY
-from kubeshare.kube.resources import PODS
+from kubeshare.kube.resources import NODES, PODS
 
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "examples" / "gpushare"
@@ -37,6 +37,7 @@ class Case(NamedTuple):
     places: list[Place]
     unit: str = "MiB"
     failed: tuple[int, ...] = ()
+    spread: bool = False
 
 
 N1, N2, N3 = (CARD, 12207), (12207, 12207), (8138, CARD)
@@ -64,6 +65,12 @@ CASES = {
     ),
     "a failed GPU takes no pod": Case({"n1": (0, 0)}, [(1000,)], [("n1", 1)], failed=(0,)),
     "two failed GPUs take none": Case({"n1": (0, 0)}, [(1000,)], [None], failed=(0, 1)),
+    "a node that spreads: the emptiest GPU": Case(
+        {"n1": (0, 0, 8138)},
+        [(2048,)] * 4,
+        [("n1", 0), ("n1", 1), ("n1", 0), ("n1", 1)],
+        spread=True,
+    ),
     "three pods of 3 GiB share one GPU": Case(
         {"n1": (0,), "n2": (0,)}, [(3,)] * 3, [("n1", 0)] * 3, unit="GiB"
     ),
@@ -82,6 +89,8 @@ def play(case: Case, door: str) -> list[Raw]:
         cluster.start("scheduler")
         await start(cluster)
         for name in case.nodes:
+            if case.spread:
+                cluster.server.change(NODES, name, "", spread_shares)
             offer(cluster, name, 4 * CARD)
         for index in case.failed:
             fail_gpu(cluster, "n1", index)
@@ -118,6 +127,11 @@ def resize_gpus(gpunode: Raw) -> None:
     """Let each GPU have the memory of the published examples."""
     for gpu in gpunode["spec"]["devices"]:
         gpu["memoryBytes"] = CARD * MI
+
+
+def spread_shares(node: Raw) -> None:
+    """Spread the shares over the GPUs of a node."""
+    node["metadata"]["labels"]["ack.node.gpu.placement"] = "spread"
 
 
 def use(cluster: FakeCluster, vgpu: Raw, nodes: dict[str, tuple[int, ...]]) -> None:

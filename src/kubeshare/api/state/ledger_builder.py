@@ -112,6 +112,7 @@ def node_entry(node: core_v1.Node, objects: ClusterObjects) -> Node:
         total=len(found.spec.devices),
         links=matrix(found.spec),
         selectable=selectable,
+        spread=node.spreads,
     )
 
 

@@ -78,6 +78,8 @@ LABEL_GPUS: Final = "kubeshare.nthu/gpus"
 GPUS_OWNED: Final = "owned"
 # The manifest family to which an owned node is dedicated.
 LABEL_FAMILY: Final = "kubeshare.nthu/family"
+# How gpushare pods are placed on the GPUs of a node: "spread", or else packed.
+LABEL_PLACEMENT: Final = "ack.node.gpu.placement"
 FAMILY_GPUSHARE: Final = "gpushare"
 FAMILY_VCUDA: Final = "vcuda"
 # The mode in force, in the status of a GPUNode: ``owned``, or else ``shared`` with Kubernetes. The

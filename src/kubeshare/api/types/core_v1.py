@@ -10,6 +10,7 @@ from kubeshare.api.types.constants import (
     ANNOTATION_NODE,
     GATE,
     LABEL_DRIVER_UPGRADE,
+    LABEL_PLACEMENT,
     LABEL_ROLE,
     LABEL_VGPU,
     NAMESPACE,
@@ -227,6 +228,11 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
         return any(
             each.type == "Ready" and each.status == "True" for each in self.status.conditions
         )
+
+    @property
+    def spreads(self) -> bool:
+        """Whether shares are spread over its GPUs, by the label of Alibaba Cloud."""
+        return self.metadata.labels.get(LABEL_PLACEMENT) == "spread"
 
     @property
     def driver_upgrade(self) -> str:

@@ -186,6 +186,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         pool: the name of its pool in quotas, "" for none.
         links: ``links[i][j]`` is the cost level between the GPUs with index i and j
             (:mod:`kubeshare.core.topology`); empty if unknown.
+        spread: whether the policy ``binpack`` spreads the shares over the GPUs of the node.
     """
 
     name: str
@@ -195,3 +196,4 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     pool: str = ""
     links: tuple[tuple[int, ...], ...] = ()
     selectable: tuple[SelectableGpu, ...] = ()
+    spread: bool = False

@@ -9,6 +9,8 @@ a new one is opened on the smallest free GPU that fits, by the same order of nod
 A demand for several GPUs takes equal shares of different GPUs of one node and one model, the
 fullest that fit, new ones last, all or none, on the node that opens the fewest new vGPUs, then
 whose GPUs then have the least left in all, then by name.
+
+On a node that spreads, a share of one GPU goes to the emptiest one (:mod:`.spread`).
 """
 
 from collections.abc import Iterable, Sequence
@@ -26,6 +28,7 @@ from kubeshare.core.policies import answers
 from kubeshare.core.policies.binpack import reasons
 from kubeshare.core.policies.binpack.index import BinpackIndex
 from kubeshare.core.policies.binpack.node_scores import BinpackNodes, key
+from kubeshare.core.policies.binpack.spread import spread
 from kubeshare.core.policies.one_by_one.index import OneByOneIndex
 from kubeshare.core.policies.one_by_one.policy import OneByOne, Pass
 from kubeshare.core.policies.rules import FEASIBLE, Choice, Refusal
@@ -34,7 +37,7 @@ from kubeshare.core.policies.scoring import Score
 
 def decide(ledger: Ledger, demand: Demand) -> Decision:
     """Decide where a demand is placed: :func:`kubeshare.core.policies.answers.decide`."""
-    return answers.decide(ledger, demand, _RULES)
+    return spread(ledger, demand, answers.decide(ledger, demand, _RULES))
 
 
 def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Score]:
