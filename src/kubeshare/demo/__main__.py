@@ -2,34 +2,35 @@
 
 import asyncio
 import signal
+import subprocess
 import sys
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import click
 from rich.console import Console
 
-from kubeshare.demo import figure, show
+from kubeshare.demo import figure, gpushare, show
 from kubeshare.demo.cluster import Cluster, ConfiguredKubectl, DemoError
+from kubeshare.demo.frame import install, lab_with_kubeshare
 from kubeshare.demo.meter import FakeGpuLog, KernelCounts, fake_gpu_of
 from kubeshare.demo.play import Outcome, Pace, Play
 from kubeshare.install import manifests, rollout
-from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.connection import ConfigError
 from kubeshare.kube.client.errors import ApiError
-from kubeshare.lab.cluster import Lab, Shape
+from kubeshare.lab.cluster import Shape
 from kubeshare.lab.errors import LabError
 from kubeshare.lab.images import binaries
+from kubeshare.lab.node.gpus import DEVICE_PLUGIN
 from kubeshare.native import NativeMissingError
 
 TOLERANCE = 0.03
-_LAB_NODES, _LAB_GPUS = 2, "V100x2"
-_ROLLOUT_SECONDS = 180.0
+_FIGURE_6_LAB = Shape(nodes=2, gpus="V100x2")
+_GPUSHARE_LAB = Shape(nodes=1, gpus="V100x2")
 
 
 @click.command(epilog="Example: python -m kubeshare.demo --keep")
+@click.argument("demo", type=click.Choice(["figure-6", "gpushare"]), default="figure-6")
 @click.option("--keep", is_flag=True, help="Leave the lab up at the end, to look around.")
 @click.option(
     "--kubeconfig",
@@ -45,13 +46,22 @@ _ROLLOUT_SECONDS = 180.0
     show_default=True,
     help="Where to draw.",
 )
-def main(*, keep: bool, kubeconfig: Path | None, image: str, plot_path: Path) -> int:
+def main(demo: str, *, keep: bool, kubeconfig: Path | None, image: str, plot_path: Path) -> int:
     """Watch three pods share one GPU as they requested: figure 6 of the paper.
 
-    On a lab of this machine, or with --kubeconfig on a cluster that is there.
+    On a lab of this machine, or with --kubeconfig on a cluster that is there. The demo "gpushare"
+    runs pods of Alibaba's gpushare on a lab: it takes a node over.
     """
     console = Console()
     started = time.monotonic()
+    if demo == "gpushare":
+        if kubeconfig:
+            raise click.UsageError("gpushare takes a node over: it has no --kubeconfig")
+        console.print(_what_comes(None, "runs pods of gpushare"))
+        _gpushare_on_lab(console, image, keep=keep)
+        console.print(_time_since(started))
+        console.print(_where_next(None, keep=keep, again="make demo DEMO=gpushare KEEP=1"))
+        return 0
     console.print(_what_comes(kubeconfig))
     if kubeconfig:
         outcome = _on_cluster(kubeconfig, image, console)
@@ -60,22 +70,26 @@ def main(*, keep: bool, kubeconfig: Path | None, image: str, plot_path: Path) ->
     show.plot(outcome.samples, outcome.results, plot_path)
     console.print(show.closing_table(outcome.results, outcome.source))
     console.print(figure.CAPTION, style="dim")
-    minutes, seconds = divmod(round(time.monotonic() - started), 60)
-    console.print(f"plot: {plot_path}   time: {minutes} min {seconds:02d} s")
+    console.print(f"plot: {plot_path}   {_time_since(started)}")
     console.print(_where_next(kubeconfig, keep=keep))
     return _verdict(outcome, console)
 
 
-def _what_comes(kubeconfig: Path | None) -> str:
+def _time_since(started: float) -> str:
+    minutes, seconds = divmod(round(time.monotonic() - started), 60)
+    return f"time: {minutes} min {seconds:02d} s"
+
+
+def _what_comes(kubeconfig: Path | None, plays: str = "plays figure 6") -> str:
     if kubeconfig:
         return "This installs KubeShare on the cluster and plays figure 6 there: about two minutes."
     to_build = binaries.to_build()
     if not to_build:
-        return "This boots a Kubernetes with fake GPUs here and plays figure 6 on it: two minutes."
+        return f"This boots a Kubernetes with fake GPUs here and {plays} on it: two minutes."
     return (
         f"This builds {' and '.join(to_build)} from source, once: 15 to 20 minutes on two cores "
         "(stop it when you like: it goes on where it was). Then it boots a Kubernetes with fake "
-        "GPUs here and plays figure 6 on it: two minutes.\n"
+        f"GPUs here and {plays} on it: two minutes.\n"
         "Without a cluster, in 30 seconds: .venv/bin/kubeshare run --fake V100x1 --request .3 "
         "--memory 1Gi -- native/build/burn --seconds 20"
     )
@@ -90,7 +104,7 @@ def _verdict(outcome: Outcome, console: Console) -> int:
     return 0
 
 
-def _where_next(kubeconfig: Path | None, *, keep: bool) -> str:
+def _where_next(kubeconfig: Path | None, *, keep: bool, again: str = "make demo KEEP=1") -> str:
     if kubeconfig:
         return "Next: kubectl get shp,vgpu,gpunode    take it down: kubectl delete ns figure-6"
     if keep:
@@ -98,14 +112,13 @@ def _where_next(kubeconfig: Path | None, *, keep: bool) -> str:
             "The lab is up. Look: .venv/bin/kubeshare lab kubectl -- get shp,vgpu,gpunode -A\n"
             "Take it down: .venv/bin/kubeshare lab down"
         )
-    return "The lab is down. `make demo KEEP=1` keeps it; README.md says what to try on it."
+    return f"The lab is down. `{again}` keeps it; README.md says what to try on it."
 
 
 def _on_lab(console: Console, image: str, *, keep: bool) -> Outcome:
-    with _lab(keep=keep) as lab:
-        asyncio.run(_install(lab.kubeconfig, image, console))
+    with lab_with_kubeshare(_FIGURE_6_LAB, image, console, keep=keep) as lab:
         cluster = Cluster(lab.kubectl)
-        count = _LAB_NODES * int(_LAB_GPUS.rpartition("x")[2])
+        count = _FIGURE_6_LAB.nodes * int(_FIGURE_6_LAB.gpus.rpartition("x")[2])
         cluster.wait(lambda: cluster.gpu_count() == count, f"{count} GPUs to be found")
         states = {node.name: node.state_folder for node in lab.nodes}
         return Play(
@@ -121,20 +134,31 @@ def _on_lab(console: Console, image: str, *, keep: bool) -> Outcome:
         ).run()
 
 
-@contextmanager
-def _lab(*, keep: bool) -> Iterator[Lab]:
-    lab = Lab("demo")
-    try:
-        lab.up(Shape(nodes=_LAB_NODES, gpus=_LAB_GPUS))
-        yield lab
-    finally:
-        if not keep:
-            lab.down()
+def _gpushare_on_lab(console: Console, image: str, *, keep: bool) -> None:
+    with lab_with_kubeshare(_GPUSHARE_LAB, image, console, keep=keep) as lab:
+        [node] = lab.nodes
+        lab.stop_component(f"{node.name}/{DEVICE_PLUGIN}")
+        program = Path(sys.executable).with_name("kubeshare")
+
+        def inspect() -> str:
+            command = [str(program), "inspect", "-d", "--kubeconfig", str(lab.kubeconfig)]
+            done = subprocess.run(  # noqa: S603 - our own arguments
+                command, capture_output=True, text=True, check=True, timeout=60
+            )
+            return done.stdout
+
+        gpushare.GpushareDemo(
+            Cluster(lab.kubectl, gpushare.NAMESPACE),
+            node=node.name,
+            image=image,
+            inspect=inspect,
+            console=console,
+        ).run()
 
 
 def _on_cluster(kubeconfig: Path, image: str, console: Console) -> Outcome:
     """No native pods on a cluster that is in use: they would take all its GPUs."""
-    asyncio.run(_install(kubeconfig, image, console))
+    asyncio.run(install(kubeconfig, image, console))
     kubectl = ConfiguredKubectl(kubeconfig)
     return Play(
         Cluster(kubectl),
@@ -145,17 +169,6 @@ def _on_cluster(kubeconfig: Path, image: str, console: Console) -> Outcome:
         console=console,
         pace=Pace(),
     ).run()
-
-
-async def _install(kubeconfig: Path, image: str, console: Console) -> None:
-    loaded = manifests.load(manifests.Options(image=image))
-    async with Client.connect(kubeconfig) as client:
-        await rollout.install(
-            client,
-            loaded,
-            deadline=_ROLLOUT_SECONDS,
-            say=lambda line: console.print(f"install: {line}"),
-        )
 
 
 _TOLD = (

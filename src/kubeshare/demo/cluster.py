@@ -72,17 +72,21 @@ class Cluster:
 
     Args:
         kubectl: how to reach it.
+        namespace: the demo's.
         deadline: seconds for any one thing to happen.
     """
 
-    def __init__(self, kubectl: Kubectl, *, deadline: float = 120.0) -> None:
+    def __init__(
+        self, kubectl: Kubectl, namespace: str = NAMESPACE, *, deadline: float = 120.0
+    ) -> None:
         self.kubectl = kubectl
+        self._namespace = namespace
         self._deadline = deadline
 
     def start_afresh(self) -> None:
         """Make an empty namespace, whatever an earlier demo left."""
-        self.kubectl("delete", "namespace", NAMESPACE, "--ignore-not-found", "--wait=true")
-        self.kubectl("create", "namespace", NAMESPACE)
+        self.kubectl("delete", "namespace", self._namespace, "--ignore-not-found", "--wait=true")
+        self.kubectl("create", "namespace", self._namespace)
 
     def create(self, manifest: dict[str, object]) -> None:
         """Create an object."""
@@ -90,7 +94,9 @@ class Cluster:
 
     def delete(self, kind: str, *names: str) -> None:
         """Delete objects and wait until they are gone."""
-        self.kubectl("delete", kind, "-n", NAMESPACE, *names, "--ignore-not-found", "--wait=true")
+        self.kubectl(
+            "delete", kind, "-n", self._namespace, *names, "--ignore-not-found", "--wait=true"
+        )
 
     def place_of(self, name: str) -> Place:
         """Wait until a SharePod is ready; return where it runs.
@@ -100,7 +106,7 @@ class Cluster:
         """
 
         def ready() -> Place | None:
-            status = self._get("sharepod", name).get("status", {})
+            status = self.get("sharepod", name).get("status", {})
             conditions = {one["type"]: one["status"] for one in status.get("conditions", [])}
             if conditions.get("Ready") != "True":
                 return None
@@ -114,7 +120,7 @@ class Cluster:
 
         def gone() -> bool:
             found = self.kubectl(
-                "get", kind, name, "-n", NAMESPACE, "--ignore-not-found", "-o", "name"
+                "get", kind, name, "-n", self._namespace, "--ignore-not-found", "-o", "name"
             )
             return not found.strip()
 
@@ -122,7 +128,7 @@ class Cluster:
 
     def phases(self) -> dict[str, str]:
         """The phase of each pod of the demo."""
-        pods = json.loads(self.kubectl("get", "pods", "-n", NAMESPACE, "-o", "json"))["items"]
+        pods = json.loads(self.kubectl("get", "pods", "-n", self._namespace, "-o", "json"))["items"]
         return {pod["metadata"]["name"]: pod["status"].get("phase", "") for pod in pods}
 
     def gpu_count(self) -> int:
@@ -144,13 +150,16 @@ class Cluster:
         deadline = time.monotonic() + self._deadline
         while not (found := look()):
             if time.monotonic() > deadline:
-                words = self.kubectl("describe", "-n", NAMESPACE, describe) if describe else ""
+                words = (
+                    self.kubectl("describe", "-n", self._namespace, describe) if describe else ""
+                )
                 raise DemoError(f"waited {self._deadline:.0f} s in vain for {what}\n{words}")
             time.sleep(_POLL_SECONDS)
         return found
 
-    def _get(self, kind: str, name: str) -> dict[str, Any]:
+    def get(self, kind: str, name: str) -> dict[str, Any]:
+        """An object of the demo's namespace."""
         found: dict[str, Any] = json.loads(
-            self.kubectl("get", kind, name, "-n", NAMESPACE, "-o", "json")
+            self.kubectl("get", kind, name, "-n", self._namespace, "-o", "json")
         )
         return found
