@@ -2,7 +2,6 @@
 
 import asyncio
 import random
-from collections.abc import Callable
 
 import pytest
 
@@ -10,6 +9,7 @@ from expectations.pods import expect_running
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.pods import bound
 from fakes.cluster.predicates import bind, fit, placed, pod, schedule, start
+from fakes.cluster.program_faults import FAULTS
 from fakes.cluster.state import gates, the_pod
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
@@ -147,40 +147,6 @@ def test_another_replica_goes_on_where_one_was_killed(shares: int, *, after: boo
     run()
 
 
-def kill(program: str, *, after: bool = False) -> Callable[[FakeCluster], Fault]:
-    """A program is killed at the write, and comes back."""
-
-    def fault(cluster: FakeCluster) -> Fault:
-        async def again() -> None:
-            await cluster.kill(program)
-            await cluster.quiet(2)
-            cluster.start(program)
-
-        return Fault.reset(after=after, action=lambda: cluster.beside(again()))
-
-    return fault
-
-
-def always(fault: Fault) -> Callable[[FakeCluster], Fault]:
-    return lambda _: fault
-
-
-FAULTS = {
-    "409": always(Fault.answer(409, "Conflict")),
-    "409 after it": always(Fault.answer(409, "Conflict", after=True)),
-    "500": always(Fault.answer(500, "InternalError")),
-    "500 after it": always(Fault.answer(500, "InternalError", after=True)),
-    "reset": always(Fault.reset()),
-    "reset after it": always(Fault.reset(after=True)),
-    "no answer": always(Fault.hang()),
-    "late": always(Fault.late(4.0)),
-    "twice": always(Fault.duplicate()),
-    "extender killed": kill("extender"),
-    "extender killed after it": kill("extender", after=True),
-    "device manager killed": kill("devices"),
-    "device manager killed after it": kill("devices", after=True),
-    "scheduler killed": kill("scheduler"),
-}
 WRITES = 15
 """Of the three pods: the gate, the holder, the names, the uid, ``gpu-assigned``."""
 

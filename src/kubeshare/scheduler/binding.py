@@ -8,13 +8,13 @@ import asyncio
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
 
-from kubeshare.api.holder_codec import is_stored
+from kubeshare.api.holder_codec import are_shares_of
 from kubeshare.api.predicates.alternatives import STUCK_REASONS, StuckDemand, fit_elsewhere
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.state.vgpu_store import StaleDecisionError
 from kubeshare.api.types.reasons import Reason
-from kubeshare.api.types.v1 import VGPU, Holder
+from kubeshare.api.types.v1 import VGPU
 from kubeshare.api.vgpu_readiness import Blocker, failure
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change
@@ -262,21 +262,11 @@ class Binder:
 
 def matches_demand(held: Sequence[VGPU], demand: Demand) -> bool:
     """Whether the shares that a demand holds are those that its next decision would reserve."""
-    found = [
-        (vgpu, holder)
+    return are_shares_of(held, demand) and all(
+        holder.attempt == demand.attempt + 1
+        and demand.device_id in ("", vgpu.gpuid)
+        and (demand.nodes is None or vgpu.spec.node_name in demand.nodes)
         for vgpu in held
         for holder in vgpu.status.holders
         if holder.demand == demand.uid
-    ]
-    wanted = sorted(share.name for share in demand.per_gpu())
-    return sorted(holder.share for _, holder in found) == wanted and all(
-        _matches(vgpu, holder, demand) for vgpu, holder in found
-    )
-
-
-def _matches(vgpu: VGPU, holder: Holder, demand: Demand) -> bool:
-    return (
-        is_stored(holder, demand, vgpu.spec.memory_bytes)
-        and demand.device_id in ("", vgpu.gpuid)
-        and (demand.nodes is None or vgpu.spec.node_name in demand.nodes)
     )

@@ -25,13 +25,13 @@ RETRY_SECONDS = 1.0
 """The first back-off of kube-scheduler."""
 
 
-async def start(cluster: FakeCluster, *replicas: str) -> None:
-    """Starts the device manager and the extender, and lets all nodes be gpushare's."""
+async def start(cluster: FakeCluster, *replicas: str, family: str = "gpushare") -> None:
+    """Starts the device manager and the extender, and dedicates all nodes to a family."""
     cluster.start("devices", *(replicas or ("extender",)))
     names = [node["metadata"]["name"] for node in cluster.server.all(NODES)]
     own(cluster, *names)
     for name in names:
-        label_node(cluster, name, family="gpushare")
+        label_node(cluster, name, family=family)
     for name in names:
         await expect_owned(cluster, name, seconds=5 * SETTLED_SECONDS)
     await cluster.until(lambda: all(each["status"]["phase"] == "Idle" for each in vgpus(cluster)))

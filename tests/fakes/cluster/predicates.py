@@ -4,38 +4,23 @@ import itertools
 import json
 from typing import Any
 
-from expectations.vgpus import expect_owned
 from fakes import manifests
+from fakes.cluster import extender
 from fakes.cluster.actors import BY_EXTENDER
 from fakes.cluster.cluster import FakeCluster
-from fakes.cluster.disruptions import label_node, own
 from fakes.cluster.pods import bound, holders
 from fakes.cluster.state import the_pod
 from fakes.cluster.vcuda import asking
 from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD
 from kubeshare.api.types.v1 import VGPUS
-from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
 from kubeshare.extender.http.messages import Head
 from kubeshare.extender.service import PREDICATES
 from kubeshare.kube.resources import NODES, PODS, Raw
 
-RETRY_SECONDS = 1.0
-"""The first back-off of kube-scheduler."""
-
 
 async def start(cluster: FakeCluster, *replicas: str, family: str = "vcuda") -> None:
     """Starts the device manager and the extender, and lets all nodes be Gaia's."""
-    cluster.start("devices", *(replicas or ("extender",)))
-    names = [node["metadata"]["name"] for node in cluster.server.all(NODES)]
-    own(cluster, *names)
-    for name in names:
-        label_node(cluster, name, family=family)
-    for name in names:
-        await expect_owned(cluster, name, seconds=5 * SETTLED_SECONDS)
-    await cluster.until(
-        lambda: all(each["status"]["phase"] == "Idle" for each in cluster.server.all(VGPUS))
-    )
-    await cluster.quiet(1.0)  # the extender's watches deliver it
+    await extender.start(cluster, *replicas, family=family)
 
 
 def pod(
@@ -114,7 +99,7 @@ async def schedule(cluster: FakeCluster, name: str, *replicas: str, attempts: in
             [node] = answer["NodeNames"]
             bind(cluster, name, node)
             return ""
-        await cluster.quiet(RETRY_SECONDS)
+        await cluster.quiet(extender.RETRY_SECONDS)
     return error
 
 
