@@ -17,8 +17,9 @@ from kubeshare.core.ledger.device import FreeGpu, Node
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.core.preemption import cheapest_preemption
-from kubeshare.core.quota.model import Quota, QuotaPolicy
+from kubeshare.core.quota.model import QuotaPolicy, fixed
 from kubeshare.core.quota.namespace import NamespaceQuota, within_quotas
+from kubeshare.core.quota.rows import Quota
 from kubeshare.core.simulation import PlacementQueue
 from kubeshare.core.units import MICROS
 
@@ -48,7 +49,7 @@ def test_the_quota_of_a_namespace_counts_all_shares(gpus: int, outcome: str) -> 
 
 @pytest.mark.parametrize(("gpus", "outcome"), [(2_500_000, "bound"), (2_499_999, "rejected")])
 def test_the_quota_of_a_model_counts_all_shares(gpus: int, outcome: str) -> None:
-    decide = QuotaPolicy(LOCALITY, [Quota(namespace="team", micros=gpus)])
+    decide = QuotaPolicy(LOCALITY, fixed([Quota(namespace="team", micros=gpus)]))
     decision = decide(three_gpus(), several(namespace="team"))
     assert decision.outcome == outcome
 
@@ -58,7 +59,7 @@ def test_the_demands_of_a_group_stay_on_the_model_of_its_first_share() -> None:
     devices += [a_device(each, model="A100") for each in "DEF"]
     ledger = Ledger([Node("n1")], devices)
     first = several(group="g", namespace="team", model="A100")
-    decide = QuotaPolicy(LOCALITY, [])
+    decide = QuotaPolicy(LOCALITY, fixed([]))
     ledger.place(first, *decide(ledger, first).devices)
     second = several("q", HALF, group="g", namespace="team")
     assert ledger.devices[decide(ledger, second).devices[0]].model == "A100"

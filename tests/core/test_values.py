@@ -10,7 +10,7 @@ from kubeshare.core.ledger.device import Device, FreeGpu, Node
 from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.totals import Totals
 from kubeshare.core.policies.rules import Choice
-from kubeshare.core.quota.model import Quota
+from kubeshare.core.quota.rows import Quota
 from kubeshare.core.token import Close, Extend, Open, Shut, Watch
 from kubeshare.core.token.member import MemberView
 from kubeshare.core.token.share import ShareSpec
@@ -133,7 +133,7 @@ NOTHING = Memory(bytes=0)
                 field=None,
             ),
         ),
-        (Quota(namespace="a"), Quota(namespace="a", pool="", model="", micros=0)),
+        (Quota(namespace="a"), Quota(namespace="a", pools=frozenset(), model="", micros=0)),
         (Change(words=()), Change(leave=(), words=())),
         (Totals(), Totals(0, 0, frozenset(), frozenset(), frozenset())),
     ],

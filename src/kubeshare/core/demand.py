@@ -76,6 +76,8 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
         nodes: the nodes that may be used; None is any.
         attempt: how often the demand has been placed before; each attempt gets new ids.
         group: demands of one group and namespace stay on one GPU model; "" is none.
+        service: what controls the requester, such as ``Deployment/web``: its group where a quota
+            concerns it and ``group`` is ""; "" is none.
         labels_qualified: whether the labels are written ``namespace/label`` (:meth:`qualified`).
         proportional: the request is the same share of compute as the demand's memory is of the
             GPU's memory; ``request_micros`` is then 0.
@@ -105,6 +107,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     nodes: frozenset[str] | None = None
     attempt: int = 0
     group: str = ""
+    service: str = ""
     proportional: bool = False
     family: str = ""
     labels_qualified: bool = False
@@ -169,6 +172,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
             nodes=None,
             attempt=0,
             group="",
+            service="",
         )
 
     def qualified(self) -> "Demand":

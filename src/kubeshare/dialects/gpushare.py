@@ -71,12 +71,9 @@ def demand_of(pod: Mapping[str, Any], unit: int) -> Demand | None:
     labels = present(mapping(metadata.get("labels"), "metadata.labels"))
     check_other_forms(GPU_MEMORY, annotations, labels)
     spellings = own_spellings(annotations, _COMPUTE)
-    requester = RequesterRef.of(metadata)
     try:
         return Demand(
-            uid=requester.uid,
-            name=requester.name,
-            namespace=requester.namespace,
+            **RequesterRef.of(metadata).fields(),
             family=FAMILY,
             **constraints(spellings),
             **(_memory(spec, labels, unit) | _compute(spellings)),

@@ -15,6 +15,7 @@ from kubeshare.core import gpuid
 from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MICROS, Memory, format_share, parse_memory, parse_share
+from kubeshare.dialects import groups
 from kubeshare.dialects.amounts import Amounts
 from kubeshare.dialects.shares import (
     FIELDS,
@@ -46,18 +47,33 @@ Value = TypeVar("Value")
 
 
 class RequesterRef(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity of a requester, from its metadata."""
+    """The identity of a requester, from its metadata; ``group`` and ``service`` for quotas."""
 
     uid: str
     name: str
     namespace: str
+    group: str
+    service: str
 
     @classmethod
     def of(cls, metadata: Mapping[str, Any]) -> "RequesterRef":
-        """The requester with this metadata; without a uid, its name is used instead."""
+        """The requester with this metadata; without a uid, its name is used instead.
+
+        Raises:
+            InvalidValueError: the annotation for its group is not acceptable.
+        """
         name, namespace = str(metadata.get("name", "")), str(metadata.get("namespace", ""))
-        uid = metadata.get("uid") or f"{namespace}/{name}"
-        return cls(uid=uid, name=name, namespace=namespace)
+        return cls(
+            uid=metadata.get("uid") or f"{namespace}/{name}",
+            name=name,
+            namespace=namespace,
+            group=groups.group_of(metadata),
+            service=groups.service_of(metadata),
+        )
+
+    def fields(self) -> dict[str, Any]:
+        """The fields of the demand that say whose it is."""
+        return msgspec.structs.asdict(self)
 
 
 class Spellings:
@@ -154,9 +170,7 @@ class Spellings:
         device_id = self.read("id", read_gpuid) or ""
         try:
             return Demand(
-                uid=requester.uid,
-                name=requester.name,
-                namespace=requester.namespace,
+                **requester.fields(),
                 affinity=self.read("affinity", read_label) or "",
                 anti_affinity=self.read("antiAffinity", read_label) or "",
                 exclusion=self.read("exclusion", read_label) or "",

@@ -14,6 +14,7 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MICROS, Memory, parse_count, parse_gpus
 from kubeshare.dialects.amounts import Amounts
 from kubeshare.dialects.priority_and_gang import Standing, standing_of
+from kubeshare.dialects.share_fields import RequesterRef
 from kubeshare.dialects.shares import MAX_COUNT, NO_MEMORY
 
 LIMIT: Final = "sharedgpu/gpu_limit"
@@ -51,12 +52,9 @@ def read(pod: Mapping[str, Any], models: Iterable[str] = ()) -> LabelledDemand |
     amounts = _amounts(labels)
     if amounts is None:
         return None
-    name, namespace = str(metadata.get("name", "")), str(metadata.get("namespace", ""))
     written = labels.get(MODEL, "")
     demand = Demand(
-        uid=metadata.get("uid") or f"{namespace}/{name}",
-        name=name,
-        namespace=namespace,
+        **RequesterRef.of(metadata).fields(),
         model=next((model for model in models if model.replace(" ", "-") == written), written),
         **amounts,
     )

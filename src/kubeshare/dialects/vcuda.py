@@ -96,11 +96,8 @@ def demand_of(pod: Mapping[str, Any]) -> Demand:
     shares = container_shares(pod)
     if not shares:
         raise InvalidValueError(CORE, "asks for no share of a GPU in any container")
-    requester = RequesterRef.of(metadata)
     demand = Demand(
-        uid=requester.uid,
-        name=requester.name,
-        namespace=requester.namespace,
+        **RequesterRef.of(metadata).fields(),
         family=FAMILY,
         shares=shares,
         **constraints(own_spellings(annotations)),

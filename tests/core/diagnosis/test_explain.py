@@ -15,7 +15,8 @@ from kubeshare.core.ledger.device import FreeGpu, Node
 from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy, policy
-from kubeshare.core.quota.model import Quota, QuotaPolicy
+from kubeshare.core.quota.model import QuotaPolicy, fixed
+from kubeshare.core.quota.rows import Quota
 
 LOCALITY = policy("locality")
 
@@ -145,7 +146,9 @@ def test_quotas_are_part_of_the_question() -> None:
         [Node("n1", pool="a"), Node("n2", pool="b")],
         [a_device("A", a_holder("q", "1")), a_device("B", a_holder("r", "0.9"), node="n2")],
     )
-    decide = QuotaPolicy(LOCALITY, [Quota(namespace="x", pool="a", micros=1_000_000)])
+    decide = QuotaPolicy(
+        LOCALITY, fixed([Quota(namespace="x", pools=frozenset(["a"]), micros=1_000_000)])
+    )
     change = shortest_change(decide, ledger, a_demand("p", "0.5", namespace="x"))
     assert change is not None
     assert change.leave == ("q",)

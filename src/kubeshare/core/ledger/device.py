@@ -184,6 +184,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
             need not be repeated. They distinguish "pending" from "infeasible".
         total: how many GPUs it has, in use or not; 0 if only free GPUs and vGPUs count.
         pool: the name of its pool in quotas, "" for none.
+        model: another name that quotas may use for the model of all its GPUs, "" for none.
         links: ``links[i][j]`` is the cost level between the GPUs with index i and j
             (:mod:`kubeshare.core.topology`); empty if unknown.
         spread: whether the policy ``binpack`` spreads the shares over the GPUs of the node.
@@ -194,6 +195,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     kinds: frozenset[FreeGpu] = frozenset()
     total: int = 0
     pool: str = ""
+    model: str = ""
     links: tuple[tuple[int, ...], ...] = ()
     selectable: tuple[SelectableGpu, ...] = ()
     spread: bool = False

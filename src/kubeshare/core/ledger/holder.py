@@ -32,7 +32,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         memory_bytes: bytes reserved.
         affinity, anti_affinity, exclusion: the labels of the demand; "" is absent.
         namespace: the namespace of the demand, by which quotas count.
-        group: the group of the demand.
+        group: the group of the demand, or else its service.
         labels_qualified: whether the labels are written ``namespace/label``.
     """
 
@@ -64,7 +64,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             anti_affinity=demand.anti_affinity,
             exclusion=demand.exclusion,
             namespace=demand.namespace,
-            group=demand.group,
+            group=demand.group or demand.service,
             labels_qualified=demand.labels_qualified,
         )
 

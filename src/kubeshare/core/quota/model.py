@@ -1,57 +1,50 @@
 """Model quotas, as in Gaia: a namespace's limits for each GPU model.
 
-A row limits what a namespace holds of one model in one pool; a row that names no model or no
-pool covers all of them. A namespace without rows is unlimited. A namespace with rows may use
-only GPUs that some row covers, and only while every covering row has room. What counts is the
-compute that holders reserve now, so neither rejected nor ended demands are counted.
+A row limits what a namespace, or a group in it, holds of one model in some pools; a row that
+names no model or no pool covers all of them. A namespace without rows is unlimited. A namespace
+with rows may use only GPUs that some row covers, and only while every covering row has room.
+What counts is the compute that holders reserve now, so neither rejected nor ended demands count.
 
 In addition, the demands of a group stay on the GPU model that the first of them got, as do the
-GPUs of one demand: GPUs of different models do not compute well together.
+GPUs of one demand: GPUs of different models do not compute well together. Where a row concerns a
+demand without a group, its service is one.
 
 The check wraps any policy: the policy decides about the cluster without the GPUs that the quota
 excludes.
 """
 
-from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 
 import msgspec
 
 from kubeshare.core import reasons
-from kubeshare.core.decision import Decision, LazyReasons
+from kubeshare.core.decision import Decision, LazyReasons, Outcome
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import Device, FreeGpu, Node
+from kubeshare.core.ledger.device import FreeGpu
 from kubeshare.core.ledger.history import Snapshot
-from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import Policy
-from kubeshare.core.units import format_share
+from kubeshare.core.quota.index import NodeKind, QuotaIndex
+from kubeshare.core.quota.rows import (
+    FIELD,
+    GROUP_FIELD,
+    Place,
+    Quota,
+    concerning,
+    exceeded,
+    uncovered,
+)
 
 
-class Quota(msgspec.Struct, frozen=True, kw_only=True):
-    """One row: how much of some GPUs a namespace may hold.
-
-    Attributes:
-        namespace: the namespace that it limits.
-        pool: the pool of the nodes; "" is any.
-        model: the model of the GPUs; "" is any.
-        micros: millionths of a GPU, in all.
-    """
-
-    namespace: str
-    pool: str = ""
-    model: str = ""
-    micros: int = 0
-
-    def covers(self, pool: str, model: str) -> bool:
-        """Whether the row limits GPUs of this model in this pool."""
-        return self.pool in ("", pool) and self.model in ("", model)
-
-    def __str__(self) -> str:
-        gpus = f"{self.model} GPUs" if self.model else "GPUs"
-        return f"{gpus} in pool {self.pool}" if self.pool else gpus
+def fixed(quotas: Iterable[Quota]) -> Callable[[str], Sequence[Quota]]:
+    """The rows of each namespace where they never change."""
+    rows: dict[str, list[Quota]] = {}
+    for quota in quotas:
+        rows.setdefault(quota.namespace, []).append(quota)
+    return lambda namespace: rows.get(namespace, ())
 
 
 class QuotaPolicy:
@@ -59,118 +52,158 @@ class QuotaPolicy:
 
     Args:
         policy: decides.
-        quotas: all rows.
+        quotas: namespace → its rows now.
+        refusal: the outcome if only a quota or a group prevents placement.
     """
 
-    def __init__(self, policy: Policy, quotas: Iterable[Quota]) -> None:
+    def __init__(
+        self,
+        policy: Policy,
+        quotas: Callable[[str], Sequence[Quota]],
+        refusal: Outcome = "rejected",
+    ) -> None:
         self._policy = policy
-        self._rows: dict[str, list[Quota]] = defaultdict(list)
-        for quota in quotas:
-            self._rows[quota.namespace].append(quota)
+        self._quotas = quotas
+        self._refusal = refusal
 
     def __call__(self, ledger: Ledger, demand: Demand) -> Decision:
-        """Decide; ``rejected`` with the field ``quota`` if only a quota prevents placement."""
-        rows = self._rows.get(demand.namespace)
-        if not rows and not demand.group:
-            return self._policy(ledger, demand)
-        index = ledger.index(QuotaIndex)
-        pinned = index.model_of_group(demand) if demand.group else ""
-        if pinned and demand.model not in ("", pinned):
-            reason = f"group {demand.group} is on {pinned}, and {demand.model} is asked"
-            return Decision(outcome="rejected", reasons={"group": reason}, field="group")
-        if pinned:
-            demand = msgspec.structs.replace(demand, model=pinned)
-        if not rows:
-            return self._policy(ledger, demand)
-        return self._within(rows, ledger, index, demand)
-
-    def _within(
-        self, rows: list[Quota], ledger: Ledger, index: "QuotaIndex", demand: Demand
-    ) -> Decision:
-        used = index.used_by(demand.namespace)
-        excluded: dict[str, dict[FreeGpu, str]] = {}  # node -> excluded kinds of GPUs -> reason
-        open_nodes, refusals = set(), []
-        for node in ledger.nodes.values():
-            if demand.nodes is not None and node.name not in demand.nodes:
-                continue
-            kinds = index.kinds_on(node)
-            why_not = {kind: _why_not(rows, used, node.pool, kind, demand) for kind in kinds}
-            excluded[node.name] = {kind: why for kind, why in why_not.items() if why}
-            fitting = [kind for kind in kinds if _fits(kind, demand)]
-            if any(not why_not[kind] for kind in fitting):
-                open_nodes.add(node.name)
-            refusals += [(natural(node.name), kind, why_not[kind]) for kind in fitting]
-        explain = partial(_explain, ledger.snapshot(), excluded)
-        if refusals and not open_nodes:
-            refusal = {"quota": min(refusals)[2]}
-            return Decision(
-                outcome="rejected", reasons=LazyReasons(partial(explain, refusal)), field="quota"
-            )
-        if not any(excluded.values()):
-            return self._policy(ledger, demand)
-        bounded = msgspec.structs.replace(demand, nodes=frozenset(open_nodes))
+        """Decide; the field of the decision is ``quota`` or ``group`` if only that prevents it."""
+        bounds = self._bounds(ledger, demand)
+        if bounds.nodes is None:
+            return self._policy(ledger, bounds.demand)
+        nodes = bounds.nodes
+        explain = partial(_explain, ledger.snapshot(), nodes.excluded)
+        if bounds.field:
+            why = LazyReasons(partial(explain, {bounds.field: bounds.refusal}))
+            return Decision(outcome=self._refusal, reasons=why, field=bounds.field)
         with ledger.what_if():
-            for name in sorted(open_nodes):
-                _fence(ledger, index, name, excluded[name])
-            decision = self._policy(ledger, bounded)
+            _fence(ledger, nodes)
+            decision = self._policy(ledger, bounds.demand)
         explained = LazyReasons(partial(explain, decision.reasons))
         return msgspec.structs.replace(decision, reasons=explained)
 
+    def restrict(self, ledger: Ledger, demand: Demand) -> "Restriction":
+        """Take what is excluded for a demand out of a ledger, in a ``what_if`` of the caller."""
+        bounds = self._bounds(ledger, demand)
+        if bounds.nodes is None:
+            return Restriction(bounds.demand)
+        _fence(ledger, bounds.nodes)
+        left = frozenset() if bounds.refusal else bounds.nodes.left
+        excluded = {
+            node: min(kinds.values())
+            for names, kinds in bounds.nodes.excluded
+            for node in names - left
+        }
+        return Restriction(bounds.demand, excluded, bounds.refusal)
 
-class QuotaIndex:
-    """An index of a ledger: what namespaces hold, the models of groups, the GPUs of nodes."""
+    def _bounds(self, ledger: Ledger, demand: Demand) -> "_Bounds":
+        rows = concerning(self._quotas(demand.namespace), group_of(demand))
+        if not rows and not demand.group:
+            return _Bounds(demand)
+        index = ledger.index(QuotaIndex)
+        pinned = index.model_of_group(demand.namespace, group_of(demand))
+        if pinned and demand.model not in ("", pinned):
+            why = f"group {group_of(demand)} is on {pinned}, and {demand.model} is asked"
+            return _Bounds(demand, _Nodes(), GROUP_FIELD, why)
+        if pinned:
+            demand = msgspec.structs.replace(demand, model=pinned)
+        if not rows:
+            return _Bounds(demand)
+        return _within(rows, index, demand)
 
-    def __init__(self, ledger: Ledger) -> None:
-        self._nodes = ledger.nodes
-        self._held: dict[str, Counter[tuple[str, str]]] = defaultdict(Counter)
-        self._groups: dict[tuple[str, str], Counter[str]] = defaultdict(Counter)
-        self._on_node: dict[str, dict[str, FreeGpu]] = defaultdict(dict)
-        for device in ledger.devices.values():
-            self.device_changed(None, device)
 
-    def used_by(self, namespace: str) -> Counter[tuple[str, str]]:
-        """The micros that a namespace holds, by pool and model."""
-        used: Counter[tuple[str, str]] = Counter()
-        for (node, model), micros in self._held.get(namespace, Counter()).items():
-            known = self._nodes.get(node)
-            used[known.pool if known else "", model] += micros
-        return used
+class Restriction(msgspec.Struct, frozen=True):
+    """What quotas leave of a cluster for a demand.
 
-    def model_of_group(self, demand: Demand) -> str:
-        """The model that a demand's group uses; "" if the group holds nothing."""
-        models = self._groups.get((demand.namespace, demand.group), Counter())
-        return min(models, default="")
+    Attributes:
+        demand: the demand, restricted to what is left.
+        excluded: name of each node of which nothing is left → why.
+        refusal: why nothing at all is left; "" if something is.
+    """
 
-    def kinds_on(self, node: Node) -> frozenset[FreeGpu]:
-        """The kinds of the GPUs of a node, vGPUs or free."""
-        return frozenset(self._on_node.get(node.name, {}).values()) | set(node.free) | node.kinds
+    demand: Demand
+    excluded: Mapping[str, str] = {}
+    refusal: str = ""
 
-    def devices_on(self, node: str) -> Mapping[str, FreeGpu]:
-        """Id → kind of the devices on a node."""
-        return self._on_node.get(node, {})
 
-    def device_changed(self, before: Device | None, after: Device | None) -> None:
-        """Update the counts of a device and its holders."""
-        if before is not None:
-            del self._on_node[before.node][before.id]
-            for holder in before.holders:
-                self._count(before, holder, -1)
-        if after is not None:
-            self._on_node[after.node][after.id] = FreeGpu(after.model, after.memory_bytes)
-            for holder in after.holders:
-                self._count(after, holder, 1)
+def group_of(demand: Demand) -> str:
+    """The group of a demand where a row concerns it."""
+    return demand.group or demand.service
 
-    def node_changed(self, before: Node | None, after: Node | None) -> None:
-        """Ignore a change of a node; nodes are read when they are needed."""
 
-    def _count(self, device: Device, holder: Holder, sign: int) -> None:
-        held = self._held[holder.namespace]
-        held[device.node, device.model] += sign * holder.request_micros
-        if holder.group and device.model:
-            models = self._groups[holder.namespace, holder.group]
-            models[device.model] += sign
-            if not models[device.model]:
-                del models[device.model]
+class _Nodes(msgspec.Struct):
+    """The nodes that a demand asks for, as quotas see them.
+
+    Attributes:
+        open: those with a GPU that would take the demand and that is not excluded.
+        left: those, and those on which nothing is excluded.
+        excluded: the nodes with excluded GPUs, by kind, and why for each kind of GPU.
+        refusals: the nodes with a GPU that would take it and that is excluded, and why.
+    """
+
+    open: set[str] = msgspec.field(default_factory=set)
+    left: set[str] = msgspec.field(default_factory=set)
+    excluded: list[tuple[frozenset[str], dict[FreeGpu, str]]] = msgspec.field(default_factory=list)
+    refusals: list[tuple[frozenset[str], FreeGpu, str]] = msgspec.field(default_factory=list)
+
+    @classmethod
+    def within(
+        cls, rows: list[Quota], index: QuotaIndex, demand: Demand, held: Counter[Place]
+    ) -> "_Nodes":
+        found = cls()
+        for kind, names in index.node_kinds().items():
+            asked = frozenset(names if demand.nodes is None else names & demand.nodes)
+            if asked:
+                found._add(kind, asked, rows, demand, held)
+        return found
+
+    def _add(
+        self,
+        kind: NodeKind,
+        names: frozenset[str],
+        rows: list[Quota],
+        demand: Demand,
+        held: Counter[Place],
+    ) -> None:
+        why_not = {gpu: _why_not(rows, held, kind, gpu, demand) for gpu in kind.gpus}
+        excluded = {gpu: why for gpu, why in why_not.items() if why}
+        if excluded:
+            self.excluded.append((names, excluded))
+        fitting = [gpu for gpu in kind.gpus if _fits(gpu, demand)]
+        is_open = any(not why_not[gpu] for gpu in fitting)
+        if is_open:
+            self.open |= names
+        if is_open or not excluded:
+            self.left |= names
+        self.refusals += [(names, gpu, why_not[gpu]) for gpu in fitting if why_not[gpu]]
+
+    def first_refusal(self) -> str:
+        """Why the first of the nodes is refused."""
+        return min((min(map(natural, names)), gpu, why) for names, gpu, why in self.refusals)[2]
+
+
+class _Bounds(msgspec.Struct, frozen=True):
+    """What quotas leave of a cluster for a demand.
+
+    Attributes:
+        demand: the demand, restricted to the nodes that are left and to the model of its group.
+        nodes: the nodes with GPUs that are excluded; None if nothing is.
+        field, refusal: what prevents placement as a whole, and why; "" if nothing does.
+    """
+
+    demand: Demand
+    nodes: _Nodes | None = None
+    field: str = ""
+    refusal: str = ""
+
+
+def _within(rows: list[Quota], index: QuotaIndex, demand: Demand) -> _Bounds:
+    nodes = _Nodes.within(rows, index, demand, index.used_by(demand.namespace))
+    if nodes.refusals and not nodes.open:
+        return _Bounds(demand, nodes, FIELD, nodes.first_refusal())
+    if not nodes.excluded:
+        return _Bounds(demand)
+    return _Bounds(msgspec.structs.replace(demand, nodes=frozenset(nodes.left)), nodes)
 
 
 def _fits(kind: FreeGpu, demand: Demand) -> bool:
@@ -181,56 +214,48 @@ def _fits(kind: FreeGpu, demand: Demand) -> bool:
 
 
 def _why_not(
-    rows: list[Quota], used: Counter[tuple[str, str]], pool: str, kind: FreeGpu, demand: Demand
+    rows: list[Quota], held: Counter[Place], kind: NodeKind, gpu: FreeGpu, demand: Demand
 ) -> str:
     """Why the quota excludes GPUs of a kind for a demand; "" if it does not."""
-    covering = [row for row in rows if row.covers(pool, kind.model)]
-    requested = sum(
-        wanted.compute_on(kind.memory_bytes) * wanted.count for wanted in demand.reduced()
-    )
-    if not covering:
-        where = f" in pool {pool}" if pool else ""
-        return f"no quota of {demand.namespace} covers {kind.model or 'its'} GPUs{where}"
-    for row in covering:
-        held = sum(micros for (at, model), micros in used.items() if row.covers(at, model))
-        if held + requested > row.micros:
-            return (
-                f"quota of {demand.namespace} is {format_share(row.micros)} {row}: "
-                f"{format_share(held)} held, {format_share(requested)} asked"
-            )
-    return ""
+    place = kind.place(gpu.model, group_of(demand))
+    asked = (wanted.compute_on(gpu.memory_bytes) * wanted.count for wanted in demand.reduced())
+    return uncovered(rows, place) or exceeded(rows, held, place, sum(asked))
 
 
-def _fence(ledger: Ledger, index: QuotaIndex, node: str, kinds: Mapping[FreeGpu, str]) -> None:
-    """Take excluded GPUs of a node out of a ledger."""
-    if not kinds:
-        return
-    for device_id, kind in sorted(index.devices_on(node).items()):
-        if kind in kinds:
-            ledger.mark(device_id, fenced=True)
-    ledger.set_free(node, tuple(gpu for gpu in ledger.nodes[node].free if gpu not in kinds))
+def _fence(ledger: Ledger, nodes: _Nodes) -> None:
+    """Take the excluded GPUs of nodes that stay open out of a ledger."""
+    index = ledger.index(QuotaIndex)
+    for names, kinds in nodes.excluded:
+        for node in sorted(names & nodes.left):
+            for device_id, kind in sorted(index.devices_on(node).items()):
+                if kind in kinds:
+                    ledger.mark(device_id, fenced=True)
+            free = ledger.nodes[node].free
+            if not kinds.keys().isdisjoint(free):
+                ledger.set_free(node, tuple(gpu for gpu in free if gpu not in kinds))
 
 
 def _explain(
     state: Snapshot,
-    excluded: Mapping[str, Mapping[FreeGpu, str]],
+    excluded: Sequence[tuple[frozenset[str], Mapping[FreeGpu, str]]],
     of_policy: Mapping[str, str],
 ) -> dict[str, str]:
     """The reasons of the policy, and the quota's reason for each excluded GPU."""
+    by_node = {node: kinds for names, kinds in excluded for node in names}
     ours: dict[str, str] = {}
-    devices = [device for device in state.devices.values() if device.node in excluded]
+    devices = [device for device in state.devices.values() if device.node in by_node]
     for device in sorted(devices, key=lambda each: (natural(each.node), natural(each.name))):
-        why = excluded[device.node].get(FreeGpu(device.model, device.memory_bytes))
+        why = by_node[device.node].get(FreeGpu(device.model, device.memory_bytes))
         if why:
             ours[device.path] = why
-    for name in sorted(excluded, key=natural):
-        free = [excluded[name][gpu] for gpu in state.nodes[name].free if gpu in excluded[name]]
+    for name in sorted(by_node, key=natural):
+        free = [by_node[name][gpu] for gpu in state.nodes[name].free if gpu in by_node[name]]
         if free:
             ours[name] = min(free)
     # The policy did not see all nodes: its reason for the others is replaced.
     kept = {
         place: why
         for place, why in of_policy.items()
-        if place not in excluded or why != reasons.NOT_ASKED
+        if place not in by_node or why != reasons.NOT_ASKED
     }
     return kept | ours

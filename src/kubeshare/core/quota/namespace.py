@@ -6,7 +6,6 @@ pending until its namespace releases something, or the quota changes. The check 
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
-from typing import Final
 
 import msgspec
 
@@ -16,10 +15,8 @@ from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
+from kubeshare.core.quota.rows import FIELD
 from kubeshare.core.units import format_memory, format_share
-
-FIELD: Final = "quota"
-"""The ``field`` of a decision made by a quota."""
 
 
 class NamespaceQuota(msgspec.Struct, frozen=True, kw_only=True):

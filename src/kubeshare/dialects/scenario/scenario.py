@@ -15,7 +15,8 @@ from kubeshare.core.errors import InvalidValueError, UnknownPolicyError
 from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy, policy
-from kubeshare.core.quota.model import Quota, QuotaPolicy
+from kubeshare.core.quota.model import QuotaPolicy, fixed
+from kubeshare.core.quota.rows import Quota
 from kubeshare.core.units import parse_gpus
 from kubeshare.dialects.priority_and_gang import Standing
 from kubeshare.dialects.scenario.cluster import Cluster
@@ -125,7 +126,7 @@ def read_scenario(text: bytes | BinaryIO, source: str) -> Scenario:
         cluster.read_node(field)
     reader = _Events(cluster, family)
     events = (reader.read(field) for field in document.items())
-    return Scenario(QuotaPolicy(chosen, quotas), cluster, family.written, events)
+    return Scenario(QuotaPolicy(chosen, fixed(quotas)), cluster, family.written, events)
 
 
 def _read_label_scope(field: Field) -> LabelScope:
@@ -150,7 +151,8 @@ def _read_quotas(field: Field) -> list[Quota]:
                 entries["gpus"].fail(error.message)
         if (namespace, pool, model) in rows:
             item.fail("says the same namespace, pool and model as a row before it")
-        row = Quota(namespace=namespace, pool=pool, model=model, micros=micros)
+        pools = frozenset([pool] if pool else [])
+        row = Quota(namespace=namespace, pools=pools, model=model, micros=micros)
         rows[namespace, pool, model] = row
     return list(rows.values())
 
