@@ -11,7 +11,7 @@ from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.apiserver
 
-KINDS = ("sharepods.kubeshare.nthu", "vgpus.kubeshare.nthu", "gpunodes.kubeshare.nthu")
+KINDS = tuple(f"{kind}.kubeshare.nthu" for kind in ("sharepods", "vgpus", "gpunodes", "gpuquotas"))
 ADVICE = "use `kubeshare uninstall`, which stops no running pod"
 
 

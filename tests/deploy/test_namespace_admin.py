@@ -124,6 +124,11 @@ FORBIDDEN = {
     "to say which GPU a vGPU is": ("patch", "vgpu", "theirs", *patch("add", "/spec/uuid", UUID)),
     "to delete somebody's vGPU": ("delete", "vgpu", "theirs"),
     "to say what GPUs a node has": ("create", "-f", "GPUNode"),
+    "to raise a limit of their GPUQuota": (
+        *("patch", "gpuquota", "gpus"),
+        *patch("add", "/spec/limits/0/gpus", 99),
+    ),
+    "to be free of their GPUQuota": ("delete", "gpuquota", "gpus"),
     "to say that their SharePod has a GPU": (
         *("patch", "shp", "mine", "--subresource=status"),
         *patch("add", "/status", {"gpus": [{"id": "theirs", "uuid": UUID}]}),

@@ -15,6 +15,7 @@ import yaml
 
 from expectations.pods import expect_event, expect_running
 from fakes.cluster import FakeCluster
+from fakes.cluster.quotas import gaia_limits, limit, used, write_gaia_quotas
 from kubeshare.api.types.constants import LABEL_POOL, NAMESPACE
 from kubeshare.device_manager.sharepod.pods import manifest
 from kubeshare.install import manifests
@@ -81,6 +82,18 @@ async def _with_a_claim(cluster: FakeCluster) -> None:
     await expect_running(cluster, "a")
 
 
+async def _within_a_quota(cluster: FakeCluster) -> None:
+    """A SharePod counts in a GPUQuota, and gpu-admission has quotas."""
+    limit(cluster, {"gpus": 1})
+    await cluster.run("a")
+    await cluster.until(lambda: used(cluster) == ("GPUs 0.3", "GPUs 1"))
+    cluster.delete("a")
+    write_gaia_quotas(cluster, default={"quota": {"V100": 1}})
+    await cluster.until(lambda: gaia_limits(cluster))
+    write_gaia_quotas(cluster)
+    await cluster.until(lambda: gaia_limits(cluster) is None)
+
+
 def _counted(event: Raw, name: str) -> bool:
     return event["regarding"]["name"] == name and "series" in event
 
@@ -90,6 +103,7 @@ ALL_LIVES = LIVES | {
     "labelled wrongly again": Life(_labelled_wrongly_again, {"n1": 1}),
     "with a volume": Life(_with_a_volume, {"n1": 1}),
     "with a claim": Life(_with_a_claim, {"n1": 1}),
+    "within a quota": Life(_within_a_quota, {"n1": 1}),
 }
 """The lives of the fault matrix, and those for rights only."""
 

@@ -2,8 +2,7 @@
 
 A SharePod is reconciled many times between two edits, and several controllers of one program
 need its demand. The parsed demand, or the error, is kept until the object's generation,
-labels or annotations change: the API server does not count labels and annotations in the
-generation.
+labels, annotations or owners change: the API server does not count those in the generation.
 """
 
 from collections import OrderedDict
@@ -66,7 +65,8 @@ class Demands:
         uid, generation = metadata.get("uid"), metadata.get("generation")
         if not uid or not generation:
             return parse(raw)
-        source = (generation, metadata.get("labels"), metadata.get("annotations"), context)
+        described = (metadata.get(key) for key in ("labels", "annotations", "ownerReferences"))
+        source = (generation, *described, context)
         known = self._parsed.get(uid)
         if known is None or known.source != source:
             known = _parsed(raw, source, parse)

@@ -1,5 +1,6 @@
 """Records the device manager's events: what happened and what to do."""
 
+from kubeshare.api.configuration import ConfigMap
 from kubeshare.api.state.vgpu_store import one_of_each_demand
 from kubeshare.api.types.constants import LABEL_POOL, NAMESPACE
 from kubeshare.api.types.core_v1 import NODES, PODS, Node, Pod
@@ -14,6 +15,7 @@ from kubeshare.kube.controller.events import (
     reference,
 )
 from kubeshare.kube.meta import Condition
+from kubeshare.kube.resources import CONFIG_MAPS
 
 
 class Events:
@@ -174,6 +176,12 @@ class Events:
             "is not there: its share is released"
         )
         self._vgpu(vgpu, "NodeLost", "Releasing", note, WARNING)
+
+    def invalid_quotas(self, configmap: ConfigMap, message: str) -> None:
+        """The ConfigMap of gpu-admission is not valid, or not in one of its namespaces."""
+        note = f"{message}; the last valid quotas stay in force"
+        regarding = reference(CONFIG_MAPS, configmap)
+        self._recorder.emit(regarding, "InvalidQuotas", "Reading", note, type=WARNING)
 
     def gpu_missing(self, about: ObjectReference, pod: str) -> None:
         """A pod was created that shows a cluster autoscaler the unmet demand of a requester."""

@@ -10,7 +10,6 @@ from kubeshare.api.upgrades import lease_annotations
 from kubeshare.core.policies import Policy
 from kubeshare.core.policies.by_family import by_family
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
-from kubeshare.core.quota.namespace import within_quotas
 from kubeshare.device_manager.autoscaling.placeholder_pods import AutoscalerPods
 from kubeshare.device_manager.context import Context
 from kubeshare.device_manager.events import Events
@@ -27,6 +26,8 @@ from kubeshare.device_manager.pool.controller import PoolController
 from kubeshare.device_manager.pool.idle_times import IdleTimes
 from kubeshare.device_manager.pool.reclaim import Reclaimer
 from kubeshare.device_manager.pool.state import NodePools
+from kubeshare.device_manager.quota.controller import GPUQuotaController
+from kubeshare.device_manager.quota.gaia import GaiaQuotaController
 from kubeshare.device_manager.sharepod.controller import SharePodController
 from kubeshare.device_manager.sharepod.event_handlers import index_by_vgpu
 from kubeshare.device_manager.vgpu.controller import VGPUController
@@ -89,7 +90,7 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
         client=client,
         informers=informers,
         policy=within_gpuid_scope(
-            within_quotas(by_family(policy), informers.quotas.of),
+            informers.quotas.within(by_family(policy)),
             lambda: informers.configuration.now().gpuid_scope,
         ),
         placeholders=Placeholders(
@@ -114,4 +115,6 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
     PodController(context).register(program)
     SharePodController(context).register(program)
     GangController(context).register(program)
+    GPUQuotaController(context).register(program)
+    GaiaQuotaController(context).register(program)
     return program

@@ -5,7 +5,7 @@ Gaia, the policy ``topology`` chooses both. A share that the pod holds from an e
 as free: the next one takes it back first.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from itertools import groupby
 from typing import Final
@@ -14,6 +14,7 @@ import msgspec
 
 from kubeshare.api import pod_state
 from kubeshare.api.configuration import DynamicConfiguration
+from kubeshare.api.quotas.policy import Quotas
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.constants import LABEL_ROLE, ROLE_SHAREPOD
 from kubeshare.api.types.v1 import VGPU
@@ -24,8 +25,8 @@ from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.core.policies.by_family import FAMILY_POLICIES
 from kubeshare.core.policies.scoring import scorer
-from kubeshare.core.quota import namespace
-from kubeshare.core.quota.namespace import NamespaceQuota, within_quotas
+from kubeshare.core.quota.model import Restriction
+from kubeshare.core.quota.rows import FIELDS
 from kubeshare.core.units import Memory
 from kubeshare.dialects import families
 from kubeshare.dialects.containers import VGPU_RESOURCE, asks_for_vgpu
@@ -54,7 +55,7 @@ class Placement:
         cluster_state: the vGPUs.
         nodes: which nodes are dedicated to it.
         configuration: the unit of memory, and how nodes are ranked.
-        quotas: namespace → its quotas.
+        quotas: those of each namespace.
     """
 
     def __init__(
@@ -63,7 +64,7 @@ class Placement:
         cluster_state: ClusterState,
         nodes: FamilyNodes,
         configuration: DynamicConfiguration,
-        quotas: Callable[[str], Sequence[NamespaceQuota]],
+        quotas: Quotas,
     ) -> None:
         self._family = family
         self._cluster_state = cluster_state
@@ -73,7 +74,8 @@ class Placement:
         name = FAMILY_POLICIES[family.name]
         self._score = scorer(name)
         self._quotas = quotas
-        self._decide = within_quotas(policy(name), quotas)
+        self._decide = quotas.within(policy(name))
+        self._gpu_quotas = quotas.bounded(policy(name))
 
     def demand(self, pod: Raw) -> Demand | None:
         """What a pod asks for; None if it is of another family, or its SharePod has its share.
@@ -111,10 +113,12 @@ class Placement:
             return {name: words for name in names if name != chosen}
         names = list(names)
         with self._without(demand.uid) as ledger:
-            fitting = self._fitting(ledger, demand, names)
-            exceeded = self._exceeded_quota(ledger, demand, fitting)
+            left = self._restrict(ledger, demand, names)
+            open_names = [name for name in names if name not in left.excluded]
+            fitting = self._fitting(ledger, left.demand, open_names)
+            exceeded = left.refusal or self._exceeded_quota(ledger, demand, fitting)
         return {
-            name: exceeded or self._refusal(name)
+            name: left.excluded.get(name) or exceeded or self._refusal(name)
             for name in names
             if exceeded or name not in fitting
         }
@@ -152,7 +156,7 @@ class Placement:
 
     def has_quota(self, namespace: str) -> bool:
         """Whether a namespace has a quota."""
-        return bool(self._quotas(namespace))
+        return self._quotas.limit(namespace)
 
     def prepare(self) -> None:
         """Bring the ledger and the index of the policy up to date, so that no call waits for it."""
@@ -171,12 +175,19 @@ class Placement:
     def _fitting(self, ledger: Ledger, demand: Demand, names: Iterable[str]) -> frozenset[str]:
         return frozenset(self._score(ledger, demand, self._nodes.among(names)))
 
+    def _restrict(self, ledger: Ledger, demand: Demand, names: Iterable[str]) -> Restriction:
+        """What GPUQuotas and the model of its group leave of nodes for a demand."""
+        if not (demand.group or self._quotas.limit(demand.namespace)):
+            return Restriction(demand)
+        asked = msgspec.structs.replace(demand, nodes=frozenset(self._nodes.among(names)))
+        return self._gpu_quotas.restrict(ledger, asked)
+
     def _exceeded_quota(self, ledger: Ledger, demand: Demand, fitting: frozenset[str]) -> str:
         """Why a quota of the namespace refuses the demand; ``""`` if none does."""
-        if not fitting or not self._quotas(demand.namespace):
+        if not fitting or not self._quotas.limit(demand.namespace):
             return ""
         decision = self._decide(ledger, msgspec.structs.replace(demand, nodes=fitting))
-        return decision.reasons[namespace.FIELD] if decision.field == namespace.FIELD else ""
+        return decision.reasons[decision.field] if decision.field in FIELDS else ""
 
     def _refusal(self, name: str) -> str:
         if name in self._nodes:

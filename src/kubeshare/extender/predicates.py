@@ -21,7 +21,7 @@ from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.vgpu_readiness import blocker, failure
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
-from kubeshare.core.quota import namespace
+from kubeshare.core.quota.rows import FIELDS
 from kubeshare.extender.binding import NOT_HANDED_OVER
 from kubeshare.extender.nodes import FamilyNodes
 from kubeshare.extender.placement import CHOSEN_BY_SCHEDULER, Placement
@@ -152,8 +152,8 @@ class Predicates:
 
     def _reasons(self, decision: Decision, names: Collection[str]) -> dict[str, str]:
         """Why no node fits: of each node, what the decision says about its GPUs."""
-        if decision.field == namespace.FIELD:
-            return dict.fromkeys(names, decision.reasons[namespace.FIELD])
+        if decision.field in FIELDS:
+            return dict.fromkeys(names, decision.reasons[decision.field])
         found: dict[str, list[str]] = {}
         for place, why in decision.reasons.items():
             node, _, gpu = place.partition("/")

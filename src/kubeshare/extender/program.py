@@ -73,9 +73,9 @@ def extender_program(  # noqa: PLR0913 - its options
     informers = start_cluster_informers(program, client, MANAGER_EXTENDER, recorder, built)
     cluster_state, configuration = informers.cluster_state, informers.configuration
     nodes = FamilyNodes(GPUSHARE.name, informers.nodes, informers.gpunodes)
-    placement = Placement(GPUSHARE, cluster_state, nodes, configuration, informers.quotas.of)
+    placement = Placement(GPUSHARE, cluster_state, nodes, configuration, informers.quotas)
     vcuda_nodes = FamilyNodes(VCUDA.name, informers.nodes, informers.gpunodes)
-    vcuda = Placement(VCUDA, cluster_state, vcuda_nodes, configuration, informers.quotas.of)
+    vcuda = Placement(VCUDA, cluster_state, vcuda_nodes, configuration, informers.quotas)
     service = ExtenderService(
         placement,
         Binder(client, cluster_state, placement, nodes, wall_clock),

@@ -21,7 +21,7 @@ from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.ledger.ledger import Ledger
-from kubeshare.core.quota import namespace
+from kubeshare.core.quota.rows import FIELDS
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.controller.controller import InBackground, Outcome, RequeueAfter, earliest
 from kubeshare.scheduler.context import SchedulingContext
@@ -151,7 +151,7 @@ class Scheduler:
         context = self._context
         suggest = partial(helpful_change, context.policy, ledger, demand, eligible)
         reason = Reason.UPGRADE_IN_PROGRESS if eligible.outdated else Reason.NO_ROOM
-        if decision.field == namespace.FIELD:
+        if decision.field in FIELDS:
             reason = Reason.QUOTA
         await context.binder.mark_unschedulable(requester, reason, explain(decision), suggest)
         priority = requester.standing().priority

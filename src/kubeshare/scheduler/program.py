@@ -7,7 +7,8 @@ from typing import Final
 
 from kubeshare.api.predicates.eligibility import Eligibility
 from kubeshare.api.predicates.node_resources import NodeResources
-from kubeshare.api.quotas import gpu_limits_changed
+from kubeshare.api.quotas.gpu_quotas import limits_changed
+from kubeshare.api.quotas.resource_quotas import gpu_limits_changed
 from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.state.informers import Informers, start_informers
 from kubeshare.api.state.unschedulable import UnschedulableQueue
@@ -29,7 +30,6 @@ from kubeshare.api.upgrades import (
 from kubeshare.core.policies import Policy
 from kubeshare.core.policies.by_family import by_family
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
-from kubeshare.core.quota.namespace import within_quotas
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change, Store
 from kubeshare.kube.client.client import Client
@@ -120,7 +120,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
     nominations = Nominations(on_freed=partial(_retry_all, queue, unschedulable))
     events = Events(recorder)
     policy = within_gpuid_scope(
-        within_quotas(by_family(policy), informers.quotas.of),
+        informers.quotas.within(by_family(policy)),
         lambda: informers.configuration.now().gpuid_scope,
     )
     context = SchedulingContext(
@@ -200,6 +200,7 @@ def _retry_when_the_cluster_changes(
     controller.watch(informers.nodes, all_of_them, when=_node_changed)
     controller.watch(informers.pods, all_of_them, when=_uses_whole_gpus)
     controller.watch(informers.resourcequotas, all_of_them, when=gpu_limits_changed)
+    controller.watch(informers.gpuquotas, all_of_them, when=limits_changed)
     controller.watch(informers.configmaps, all_of_them)
 
 

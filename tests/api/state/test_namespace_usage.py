@@ -6,12 +6,15 @@ from collections.abc import Awaitable, Callable
 import pytest
 
 from fakes import manifests
+from kubeshare.api.quotas.policy import Quotas
+from kubeshare.api.quotas.usage_check import QuotaCheck
 from kubeshare.api.state import namespace_usage
 from kubeshare.api.state.vgpu_store import StaleDecisionError, VGPUStore
 from kubeshare.api.types.v1 import VGPU, VGPUS
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.quota.namespace import NamespaceQuota
+from kubeshare.core.quota.rows import Place
 from kubeshare.core.units import GI
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.simulator.control import FakeApiServer, run_virtual
@@ -19,6 +22,10 @@ from kubeshare.simulator.control import FakeApiServer, run_virtual
 Scenario = Callable[[FakeApiServer, VGPUStore, VGPUStore], Awaitable[None]]
 
 QUOTA = NamespaceQuota(name="gpus", micros=500_000)
+CHECK = QuotaCheck(
+    Quotas(lambda namespace: [QUOTA] if namespace == "d" else []),
+    lambda _, model, group: Place("", "", model, group),
+)
 
 
 def demand(uid: str, namespace: str = "d") -> Demand:
@@ -42,9 +49,7 @@ def with_two_programs(scenario: Scenario, *, watching: bool) -> None:
         for program in ("first", "second"):
             client = server.client()
             reflector: Reflector[VGPU] = Reflector(client, VGPUS.into(VGPU))
-            stores.append(
-                VGPUStore(client, reflector, program, lambda name: [QUOTA] if name == "d" else [])
-            )
+            stores.append(VGPUStore(client, reflector, program, CHECK))
             tasks.append(asyncio.create_task(reflector.run()))
             await reflector.wait_for_sync()
         server.freeze_watches(frozen=not watching)
@@ -59,7 +64,7 @@ def with_two_programs(scenario: Scenario, *, watching: bool) -> None:
 def test_the_later_of_two_writers_gives_its_share_back(*, watching: bool) -> None:
     async def scenario(_: FakeApiServer, first: VGPUStore, second: VGPUStore) -> None:
         await first.reserve(demand("p"), bound("a"), attempt=1)
-        with pytest.raises(StaleDecisionError, match="quota of namespace d"):
+        with pytest.raises(StaleDecisionError, match="ResourceQuota of namespace d"):
             await second.reserve(demand("q"), bound("b"), attempt=1)
         assert [vgpu.metadata.name for vgpu in first.held_by("p")] == ["a"]
         assert second.held_by("q") == []

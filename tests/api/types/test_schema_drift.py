@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import yaml
 
-from kubeshare.api.types import v1
+from kubeshare.api.types import gpu_quota, v1
 from kubeshare.install.manifests import deploy_folder
 from kubeshare.kube.meta import Condition
 
@@ -25,6 +25,11 @@ PAIRS = [
     ("gpunodes", "spec", v1.GPUNodeSpec, False),
     ("gpunodes", "spec.devices[]", v1.GPUDevice, False),
     ("gpunodes", "spec.links[]", v1.GPULink, False),
+    ("gpuquotas", "spec", gpu_quota.GPUQuotaSpec, False),
+    ("gpuquotas", "spec.limits[]", gpu_quota.GPULimit, False),
+    ("gpuquotas", "status", gpu_quota.GPUQuotaStatus, False),
+    ("gpuquotas", "status.summary", gpu_quota.GPUQuotaSummary, False),
+    ("gpuquotas", "status.conditions[]", Condition, False),
 ]
 
 
@@ -58,7 +63,7 @@ def walk(schema: dict[str, Any], path: str) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-@pytest.mark.parametrize("crd", ["sharepods", "vgpus", "gpunodes"])
+@pytest.mark.parametrize("crd", ["sharepods", "vgpus", "gpunodes", "gpuquotas"])
 def test_every_field_is_described_and_bounded(crd: str) -> None:
     for path, schema in walk(schema_of(crd), crd):
         if path.count(".") == 0 or path.split(".")[1] in {"apiVersion", "kind", "metadata"}:

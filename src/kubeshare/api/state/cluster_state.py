@@ -1,8 +1,10 @@
 """The vGPUs, nodes and pods of the cluster, for a controller."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 
 from kubeshare.api.demands import Demands
+from kubeshare.api.quotas.policy import NO_QUOTAS, Quotas
+from kubeshare.api.quotas.usage_check import QuotaCheck
 from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.state.ledger_builder import allocatable_gpus, node_entry, unclaimed_gpus
 from kubeshare.api.state.ledger_cache import LedgerCache
@@ -12,7 +14,8 @@ from kubeshare.api.types.constants import LABEL_VGPU
 from kubeshare.api.types.v1 import VGPU, GPUNode
 from kubeshare.core.demand import LabelScope
 from kubeshare.core.ledger.ledger import Ledger
-from kubeshare.core.quota.namespace import NamespaceQuota
+from kubeshare.core.quota.index import QuotaIndex
+from kubeshare.core.quota.rows import Place
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Change
 from kubeshare.kube.client.client import Client
@@ -31,7 +34,7 @@ class ClusterState:
         gpunodes: watches the GPUNodes.
         nodes: watches the nodes.
         pods: watches all pods; it gets indexes of the pods that use GPUs.
-        quotas: namespace → its quotas.
+        quotas: those of each namespace.
         label_scope: the scope of labels that is configured now.
         built: called after the whole ledger has been built.
 
@@ -49,11 +52,11 @@ class ClusterState:
         gpunodes: Reflector[GPUNode],
         nodes: Reflector[core_v1.Node],
         pods: Reflector[core_v1.Pod],
-        quotas: Callable[[str], Sequence[NamespaceQuota]] = lambda _: (),
+        quotas: Quotas = NO_QUOTAS,
         label_scope: Callable[[], LabelScope] = lambda: "cluster",
         built: Callable[[], None] = lambda: None,
     ) -> None:
-        self.pool = VGPUStore(client, vgpus, manager, quotas)
+        self.pool = VGPUStore(client, vgpus, manager, QuotaCheck(quotas, self.place))
         self.demands = Demands()
         self._pods = pods.store
         self._pods.add_index(_BY_VGPU, _vgpu_of_sharing_pod)
@@ -110,6 +113,10 @@ class ClusterState:
         # The entry of this node alone: the ledger would be updated for all nodes.
         free = node_entry(node, self._ledger).free
         return min(unclaimed_gpus(node, self._ledger), len(free))
+
+    def place(self, node: str, model: str, group: str) -> Place:
+        """What quotas see of a share of a GPU of that model on a node, for a group."""
+        return self.ledger().index(QuotaIndex).place(node, model, group)
 
     def ledger(self) -> Ledger:
         """The core's ledger of the cluster, up to date; it is the same object each time.

@@ -4,9 +4,12 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from kubeshare.api.configuration import ConfigMap, DynamicConfiguration, watch_configuration
-from kubeshare.api.quotas import QUOTAS, Quotas, ResourceQuota
+from kubeshare.api.quotas.gpu_quotas import GPUQuotas
+from kubeshare.api.quotas.policy import Quotas
+from kubeshare.api.quotas.resource_quotas import QUOTAS, ResourceQuota, ResourceQuotas
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types import core_v1
+from kubeshare.api.types.gpu_quota import GPUQUOTAS, GPUQuota
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Store
@@ -28,6 +31,7 @@ class ClusterInformers:
     configuration: DynamicConfiguration
     configmaps: Reflector[ConfigMap]
     resourcequotas: Reflector[ResourceQuota]
+    gpuquotas: Reflector[GPUQuota]
     quotas: Quotas
 
 
@@ -81,9 +85,10 @@ def start_cluster_informers(
     gpunodes: Reflector[GPUNode] = program.add_reflector(Reflector(client, GPUNODES.into(GPUNode)))
     nodes: Reflector[core_v1.Node] = program.add_reflector(Reflector(client, core_v1.NODES))
     resourcequotas: Reflector[ResourceQuota] = program.add_reflector(Reflector(client, QUOTAS))
+    gpuquotas: Reflector[GPUQuota] = program.add_reflector(Reflector(client, GPUQUOTAS))
     configmaps = program.add_reflector(watch_configuration(client))
     configuration = DynamicConfiguration(configmaps, recorder)
-    quotas = Quotas(resourcequotas)
+    quotas = Quotas(ResourceQuotas(resourcequotas).of, GPUQuotas(gpuquotas).of)
     cluster_state = ClusterState(
         client,
         manager,
@@ -91,7 +96,7 @@ def start_cluster_informers(
         gpunodes=gpunodes,
         nodes=nodes,
         pods=pods,
-        quotas=quotas.of,
+        quotas=quotas,
         label_scope=lambda: configuration.now().label_scope,
         built=built,
     )
@@ -104,5 +109,6 @@ def start_cluster_informers(
         configuration=configuration,
         configmaps=configmaps,
         resourcequotas=resourcequotas,
+        gpuquotas=gpuquotas,
         quotas=quotas,
     )

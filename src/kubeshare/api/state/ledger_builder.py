@@ -26,7 +26,12 @@ from kubeshare.api.holder_codec import decode_all
 from kubeshare.api.link_matrix import matrix, row_of
 from kubeshare.api.owned_nodes import accepts_holders, is_owned
 from kubeshare.api.types import core_v1, v1
-from kubeshare.api.types.constants import CONDITION_SHAREABLE, NVIDIA_DRA_DRIVER
+from kubeshare.api.types.constants import (
+    CONDITION_SHAREABLE,
+    LABEL_GPU_MODEL,
+    LABEL_GPU_POOL,
+    NVIDIA_DRA_DRIVER,
+)
 from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import LedgerError
 from kubeshare.core.ledger.device import Device, FreeGpu, Node, SelectableGpu
@@ -93,10 +98,11 @@ def uses_whole_gpus(pod: core_v1.Pod) -> bool:
 
 def node_entry(node: core_v1.Node, objects: ClusterObjects) -> Node:
     """The ledger's entry of a node; its free GPUs are sorted, as a ledger keeps them."""
-    name = node.metadata.name
+    name, labels = node.metadata.name, node.metadata.labels
+    pool = labels.get(LABEL_GPU_POOL, "")
     found = objects.gpunode(name)
     if found is None:
-        return Node(name)
+        return Node(name, pool=pool)
     kinds = frozenset(FreeGpu(gpu.model, gpu.memory_bytes) for gpu in found.spec.devices)
     idle = _idle(found, objects.vgpus_on(name))
     left = max(0, unclaimed_gpus(node, objects))
@@ -110,6 +116,9 @@ def node_entry(node: core_v1.Node, objects: ClusterObjects) -> Node:
         free=tuple(sorted([gpu.kind for gpu in selectable])) if selectable else _free(idle, left),
         kinds=kinds,
         total=len(found.spec.devices),
+        pool=pool,
+        # The label names one model. GPUs of different models go by their own.
+        model=labels.get(LABEL_GPU_MODEL, "") if len({gpu.model for gpu in kinds}) == 1 else "",
         links=matrix(found.spec),
         selectable=selectable,
         spread=node.spreads,

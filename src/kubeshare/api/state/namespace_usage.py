@@ -7,11 +7,11 @@ sees the share of the earlier one.
 """
 
 import asyncio
-from collections import defaultdict
-from collections.abc import Iterable
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Mapping
 from typing import Final, NamedTuple
 
-from kubeshare.api.types.v1 import VGPU, VGPUS
+from kubeshare.api.types.v1 import VGPU, VGPUS, Holder
 from kubeshare.core.quota.namespace import Held
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
@@ -23,12 +23,50 @@ WATCH_SECONDS: Final = 2.0
 _VGPUS: Final = VGPUS.into(VGPU)
 
 
+class Where(NamedTuple):
+    """The node and model of a GPU of which a demand of a group has a share."""
+
+    node: str
+    model: str
+    group: str
+
+
+class Usage(NamedTuple):
+    """What a namespace holds: in all, and the micros and the number of its holders by place."""
+
+    held: Held
+    micros: Mapping[Where, int]
+    holders: Mapping[Where, int]
+
+
+class _Sums:
+    """Adds up the holders of a namespace."""
+
+    def __init__(self) -> None:
+        self._held = Held()
+        self._micros: Counter[Where] = Counter()
+        self._holders: Counter[Where] = Counter()
+
+    def add(self, vgpu: VGPU, holder: Holder, sign: int) -> None:
+        """Add a holder, or remove it where ``sign`` is -1."""
+        where = Where(vgpu.spec.node_name, vgpu.spec.model, holder.group)
+        self._held = self._held.plus(sign * holder.request_micros, sign * holder.memory_bytes)
+        self._micros[where] += sign * holder.request_micros
+        self._holders[where] += sign
+        if not self._holders[where]:
+            del self._holders[where], self._micros[where]
+
+    def now(self) -> Usage:
+        """The sums at this moment."""
+        return Usage(self._held, dict(self._micros), dict(self._holders))
+
+
 class _Waiter(NamedTuple):
     """Who waits for a version of a vGPU, and for which namespace."""
 
     version: int
     namespace: str
-    held: asyncio.Future[Held]
+    usage: asyncio.Future[Usage]
 
 
 class NamespaceUsage:
@@ -42,11 +80,11 @@ class NamespaceUsage:
     def __init__(self, client: Client, reflector: Reflector[VGPU]) -> None:
         self._client = client
         self._store = reflector.store
-        self._held: defaultdict[str, Held] = defaultdict(Held)
+        self._sums: defaultdict[str, _Sums] = defaultdict(_Sums)
         self._waiters: defaultdict[str, list[_Waiter]] = defaultdict(list)
         reflector.subscribe(self._changed)
 
-    async def after(self, written: VGPU, namespace: str) -> Held:
+    async def after(self, written: VGPU, namespace: str) -> Usage:
         """What a namespace held when a vGPU was written, or somewhat later.
 
         Raises:
@@ -55,12 +93,12 @@ class NamespaceUsage:
         name, version = written.metadata.name, int(written.metadata.resource_version)
         known = self._store.get(name)
         if known is not None and int(known.metadata.resource_version) >= version:
-            return self._held[namespace]
+            return self._sums[namespace].now()
         waiter = _Waiter(version, namespace, asyncio.get_running_loop().create_future())
         self._waiters[name].append(waiter)
         try:
             async with asyncio.timeout(WATCH_SECONDS):
-                return await waiter.held
+                return await waiter.usage
         except TimeoutError:
             return _sum((await self._client.list(_VGPUS)).items, namespace)
         finally:
@@ -75,20 +113,19 @@ class NamespaceUsage:
         is_deleted = change.type == DELETED
         before = change.old or (change.object if is_deleted else None)
         for vgpu, sign in ((before, -1), (None if is_deleted else change.object, 1)):
-            for holder in vgpu.status.holders if vgpu is not None else ():
-                held = self._held[holder.namespace]
-                micros, memory_bytes = holder.request_micros, holder.memory_bytes
-                self._held[holder.namespace] = held.plus(sign * micros, sign * memory_bytes)
+            if vgpu is not None:
+                for holder in vgpu.status.holders:
+                    self._sums[holder.namespace].add(vgpu, holder, sign)
         metadata = change.object.metadata
         for waiter in self._waiters.get(metadata.name, ()):
-            if int(metadata.resource_version) >= waiter.version and not waiter.held.done():
-                waiter.held.set_result(self._held[waiter.namespace])
+            if int(metadata.resource_version) >= waiter.version and not waiter.usage.done():
+                waiter.usage.set_result(self._sums[waiter.namespace].now())
 
 
-def _sum(vgpus: Iterable[VGPU], namespace: str) -> Held:
-    held = Held()
+def _sum(vgpus: Iterable[VGPU], namespace: str) -> Usage:
+    sums = _Sums()
     for vgpu in vgpus:
         for holder in vgpu.status.holders:
             if holder.namespace == namespace:
-                held = held.plus(holder.request_micros, holder.memory_bytes)
-    return held
+                sums.add(vgpu, holder, 1)
+    return sums.now()

@@ -6,22 +6,21 @@ a rule of the CRD bounds the sums of the holders. A refused patch is no failure:
 read again, and the decision is made again.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from operator import itemgetter
-from typing import NamedTuple
+from typing import NamedTuple, Protocol
 
 from kubeshare.api import holders
 from kubeshare.api.holder_codec import encode_share
 from kubeshare.api.holders import Operation
 from kubeshare.api.state.assume_cache import AssumeCache
-from kubeshare.api.state.namespace_usage import NamespaceUsage
+from kubeshare.api.state.namespace_usage import NamespaceUsage, Usage
 from kubeshare.api.types.constants import POOL_STATIC
 from kubeshare.api.types.v1 import VGPU, VGPUS, Holder
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.gpuid import object_name
 from kubeshare.core.ledger.device import Device
-from kubeshare.core.quota.namespace import NamespaceQuota, is_exceeded
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Change as Event
 from kubeshare.kube.client.client import Client
@@ -58,6 +57,24 @@ class Reservation(NamedTuple):
     attempt: int
 
 
+class UsageCheck(Protocol):
+    """Says whether a namespace has exceeded a quota with the shares of a demand."""
+
+    def applies(self, demand: Demand) -> bool:
+        """Whether any quota limits the demand, so that the usage has to be looked at."""
+        ...
+
+    def exceeded(self, demand: Demand, vgpus: Sequence[VGPU], usage: Usage) -> str:
+        """The quota that is exceeded; ``""`` for none.
+
+        Args:
+            demand: the demand.
+            vgpus: the vGPUs that it has shares of now.
+            usage: what its namespace holds, the demand included.
+        """
+        ...
+
+
 class VGPUStore:
     """All vGPUs.
 
@@ -65,7 +82,7 @@ class VGPUStore:
         client: reads and patches them.
         reflector: watches them.
         manager: the field manager of the patches.
-        quotas: namespace → its quotas.
+        check: what the quotas of namespaces allow; None for everything.
     """
 
     def __init__(
@@ -73,10 +90,10 @@ class VGPUStore:
         client: Client,
         reflector: Reflector[VGPU],
         manager: str,
-        quotas: Callable[[str], Sequence[NamespaceQuota]] = lambda _: (),
+        check: UsageCheck | None = None,
     ) -> None:
         self._client = client
-        self._quotas = quotas
+        self._check = check
         self._usage = NamespaceUsage(client, reflector)
         self._latest = AssumeCache(reflector)
         self._latest.add_index(_BY_HOLDER, _demands)
@@ -228,18 +245,23 @@ class VGPUStore:
                 await self._roll_back_all(written, added)
                 raise
             added.append((name, demand.uid))
-        namespaces = {each.demand.namespace for each in reservations}
-        if exceeded := await self._exceeded_quota(namespaces, written.values()):
+        if exceeded := await self._exceeded_quota(reservations, written.values()):
             await self._roll_back_all(written, added)
-            raise StaleDecisionError(f"others have used a quota of namespace {exceeded} meanwhile")
+            raise StaleDecisionError(f"others have used a quota meanwhile: {exceeded}")
 
-    async def _exceeded_quota(self, namespaces: Iterable[str], written: Iterable[VGPU]) -> str:
-        """The namespace that exceeds a quota with what has been written; ``""`` for none."""
-        last = max(written, key=lambda vgpu: int(vgpu.metadata.resource_version), default=None)
-        for namespace in sorted(namespaces):
-            rows = self._quotas(namespace)
-            if rows and last and is_exceeded(rows, await self._usage.after(last, namespace)):
-                return namespace
+    async def _exceeded_quota(
+        self, reservations: Sequence[Reservation], written: Collection[VGPU]
+    ) -> str:
+        """Which quota is exceeded with what has been written; ``""`` for none."""
+        if self._check is None or not written:
+            return ""
+        last = max(written, key=lambda vgpu: int(vgpu.metadata.resource_version))
+        for demand in {each.demand.uid: each.demand for each in reservations}.values():
+            if self._check.applies(demand):
+                usage = await self._usage.after(last, demand.namespace)
+                held = [vgpu for vgpu in written if holder_of(vgpu, demand.uid)]
+                if exceeded := self._check.exceeded(demand, held, usage):
+                    return exceeded
         return ""
 
     async def release(self, name: str, demand: str, attempt: int | None = None) -> VGPU | None:

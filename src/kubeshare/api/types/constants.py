@@ -87,6 +87,9 @@ FAMILY_VCUDA: Final = "vcuda"
 MODE_OWNED: Final = "owned"
 MODE_SHARED: Final = "shared"
 CONDITION_OWNED: Final = "Owned"
+# The pool and the model of a node's GPUs in quotas, as Gaia names them.
+LABEL_GPU_POOL: Final = "gaia.tencent.com/gpu-pool"
+LABEL_GPU_MODEL: Final = "gaia.tencent.com/gpu-model"
 # Keeps NVIDIA's device plugin and DRA driver off a node.
 LABEL_DEVICE_PLUGIN: Final = "nvidia.com/gpu.deploy.device-plugin"
 LABEL_DRA_PLUGIN: Final = "nvidia.com/dra-kubelet-plugin"

@@ -54,6 +54,10 @@ class Reason(StrEnum):
     OWNED = "Owned"
     NOT_REQUESTED = "NotRequested"
 
+    # Matched, of a GPUQuota
+    MATCHED = "Matched"
+    NO_SUCH_GPU = "NoSuchGPU"
+
     # Ready
     POD_READY = "PodReady"
     POD_PENDING = "PodPending"

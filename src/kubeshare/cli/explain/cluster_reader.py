@@ -10,11 +10,14 @@ from kubeshare.api import sharepods
 from kubeshare.api.configuration import KEY, NAME, ConfigMap, Configuration, parse
 from kubeshare.api.predicates import exclusions
 from kubeshare.api.predicates.eligibility import Eligible, eligible, without_excluded
-from kubeshare.api.quotas import QUOTAS, rows
+from kubeshare.api.quotas.gpu_quotas import rows_of_all
+from kubeshare.api.quotas.policy import Quotas
+from kubeshare.api.quotas.resource_quotas import QUOTAS, rows
 from kubeshare.api.state import ledger_builder
 from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.api.types.gpu_quota import GPUQUOTAS
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
 from kubeshare.api.upgrades import without_outdated_agents
 from kubeshare.core.demand import Demand
@@ -23,7 +26,6 @@ from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 from kubeshare.core.policies.by_family import by_family
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
-from kubeshare.core.quota.namespace import within_quotas
 from kubeshare.dialects import pod, sharepod
 from kubeshare.kube.client.errors import ForbiddenError, NotFoundError
 from kubeshare.kube.resources import CONFIG_MAPS, Raw, Resource
@@ -119,19 +121,27 @@ async def read(client: "Client", chosen: Policy, namespace: str, now: datetime) 
         pods,
         label_scope=in_force.label_scope,
     )
-    quotas = rows((await client.list(QUOTAS, namespace)).items)
+    quotas = await _quotas(client, namespace)
     return Seen(
         ledger=built,
         nodes=nodes,
         gpunodes=gpunodes,
         pods=pods,
         vgpus=vgpus,
-        policy=within_gpuid_scope(
-            within_quotas(by_family(chosen), lambda _: quotas), lambda: in_force.gpuid_scope
-        ),
+        policy=within_gpuid_scope(quotas.within(by_family(chosen)), lambda: in_force.gpuid_scope),
         configuration=configuration,
         now=now,
     )
+
+
+async def _quotas(client: "Client", namespace: str) -> Quotas:
+    """The quotas of the namespace; an earlier version of KubeShare has no GPUQuotas."""
+    of_namespace = rows((await client.list(QUOTAS, namespace)).items)
+    try:
+        by_model = rows_of_all((await client.list(GPUQUOTAS, namespace)).items)
+    except NotFoundError:
+        by_model = []
+    return Quotas(lambda _: of_namespace, lambda _: by_model)
 
 
 async def _configuration(client: "Client") -> Configuration | None:

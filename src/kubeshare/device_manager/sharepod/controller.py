@@ -4,7 +4,8 @@ from collections.abc import Sequence
 from typing import Final
 
 from kubeshare.api import finalizer, sharepods
-from kubeshare.api.quotas import gpu_limits_changed
+from kubeshare.api.quotas.gpu_quotas import limits_changed
+from kubeshare.api.quotas.resource_quotas import gpu_limits_changed
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types.constants import CONDITION_READY
 from kubeshare.api.types.core_v1 import Pod
@@ -85,6 +86,7 @@ class SharePodController:
         controller.watch(
             informers.resourcequotas, handlers.all_unschedulable, when=gpu_limits_changed
         )
+        controller.watch(informers.gpuquotas, handlers.all_unschedulable, when=limits_changed)
         controller.watch(informers.nodes, handlers.all_unschedulable)
         controller.watch(informers.configmaps, handlers.all_unschedulable)
         program.add_controller(controller)

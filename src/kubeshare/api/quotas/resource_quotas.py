@@ -43,8 +43,8 @@ QUOTAS: Final = RESOURCE_QUOTAS.into(ResourceQuota)
 _BY_NAMESPACE: Final = "of namespace"
 
 
-class Quotas:
-    """The quotas of namespaces.
+class ResourceQuotas:
+    """The ResourceQuotas of namespaces.
 
     Args:
         reflector: watches the ResourceQuotas.

@@ -1,0 +1,1 @@
+"""Keeps GPUQuotas up to date."""
