@@ -17,7 +17,7 @@ CODE = "".join(
     for folder in ("scheduler", "device_manager", "api")
     for path in sorted((ROOT / "src" / "kubeshare" / folder).rglob("*.py"))
 )
-CONDITIONS = ["Scheduled", "Allocated", "Degraded", "Owned", "Shareable", "Ready"]
+CONDITIONS = ["Scheduled", "Allocated", "Degraded", "Owned", "Matched", "Shareable", "Ready"]
 
 
 def listed(condition: str) -> list[str]:

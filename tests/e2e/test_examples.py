@@ -68,6 +68,24 @@ def test_the_sharepod_of_the_readme(stage: Stage, space: Space) -> None:
     delete(space, "sharepod.yaml")
 
 
+def test_a_quota_limits_the_gpus_of_a_model(stage: Stage, space: Space) -> None:
+    apply(space, "gpu-quota.yaml")
+    web = {"kubeshare.nthu/group": "web"}
+    space.share("first", {"request": "0.7", "memory": "1Gi"}, REST, annotations=web)
+    space.ready("first")
+
+    space.share("second", {"request": "0.7", "memory": "1Gi"}, REST, annotations=web)
+    message = space.waits("second", "QuotaExceeded")
+
+    words = "GPUQuota gpus is 1 Tesla V100-SXM2-16GB GPUs for group web: 0.7 held, 0.7 asked"
+    assert words in message
+    used = "web:Tesla V100-SXM2-16GB 0.7"
+    eventually(lambda: used in stage.kubectl("get", "gpuquota", "-n", space.name), used)
+    stage.kubectl("delete", "shp", "first", "-n", space.name, "--wait=false")
+    space.ready("second")
+    delete(space, "gpu-quota.yaml")
+
+
 def test_the_containers_of_a_pod_have_different_shares(stage: Stage, space: Space) -> None:
     apply(space, "shares.yaml")
 

@@ -38,6 +38,11 @@ RARE = {
         Permission("get", KUBESHARE, "sharepods"),
         Permission("patch", KUBESHARE, "sharepods"),
         Permission("update", KUBESHARE, "sharepods/finalizers"),
+        *(
+            Permission(verb, KUBESHARE, "gpuquotas")
+            for verb in ("get", "create", "patch", "delete")
+        ),
+        Permission("patch", KUBESHARE, "gpuquotas/status"),
         Permission("create", KUBESHARE, "vgpus"),
         Permission("get", KUBESHARE, "vgpus"),
         Permission("patch", KUBESHARE, "vgpus"),
