@@ -15,9 +15,9 @@ from kubeshare.core.units import MAX_BYTES, MI, MICROS, Memory, parse_count, par
 from kubeshare.dialects.amounts import Amounts
 from kubeshare.dialects.family_fields import check_other_forms, constraints, own_spellings
 from kubeshare.dialects.pod_spec import check_form
+from kubeshare.dialects.requester.ref import RequesterRef
 from kubeshare.dialects.share_fields import (
     POD_PREFIX,
-    RequesterRef,
     Spellings,
     mapping,
     present,

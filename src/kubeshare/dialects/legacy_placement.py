@@ -16,7 +16,7 @@ from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import parse_count
 from kubeshare.dialects import gpushare, vcuda
-from kubeshare.dialects.share_fields import RequesterRef
+from kubeshare.dialects.requester.ref import RequesterRef
 from kubeshare.dialects.write_back import (
     GPUSHARE,
     GPUSHARE_ALLOCATION,
@@ -63,13 +63,10 @@ def gpushare_placement_of(pod: Mapping[str, Any], unit: int, only: int | None) -
     if written is not None and parse_count(written, _POD) != asked:
         message = f"is {written}, and the containers ask for {asked} of {gpushare.GPU_MEMORY}"
         raise InvalidValueError(_POD, message)
-    requester = RequesterRef.of(metadata)
     by_gpu = sorted(_units_by_gpu(annotations, asked, only).items())
     shares = tuple(_share(gpu, units, unit) for gpu, units in by_gpu)
     demand = Demand(
-        uid=requester.uid,
-        name=requester.name,
-        namespace=requester.namespace,
+        **RequesterRef.of(metadata).fields(),
         family=gpushare.FAMILY,
         shares=shares,
     )

@@ -17,9 +17,9 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import GI, MICROS
 from kubeshare.dialects import families, sharedgpu
 from kubeshare.dialects.containers import check_users
+from kubeshare.dialects.requester.ref import RequesterRef
 from kubeshare.dialects.share_fields import (
     POD_PREFIX,
-    RequesterRef,
     Spellings,
     mapping,
     present,

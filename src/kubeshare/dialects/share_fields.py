@@ -9,14 +9,12 @@ on the cluster's configuration.
 from collections.abc import Callable, Mapping
 from typing import Any, Final, TypeVar
 
-import msgspec
-
 from kubeshare.core import gpuid
 from kubeshare.core.demand import Demand, Share
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MICROS, Memory, format_share, parse_memory, parse_share
-from kubeshare.dialects import groups
 from kubeshare.dialects.amounts import Amounts
+from kubeshare.dialects.requester.ref import RequesterRef
 from kubeshare.dialects.shares import (
     FIELDS,
     NO_MEMORY,
@@ -44,36 +42,6 @@ MAX_LABEL: Final = 253
 
 
 Value = TypeVar("Value")
-
-
-class RequesterRef(msgspec.Struct, frozen=True, kw_only=True):
-    """The identity of a requester, from its metadata; ``group`` and ``service`` for quotas."""
-
-    uid: str
-    name: str
-    namespace: str
-    group: str
-    service: str
-
-    @classmethod
-    def of(cls, metadata: Mapping[str, Any]) -> "RequesterRef":
-        """The requester with this metadata; without a uid, its name is used instead.
-
-        Raises:
-            InvalidValueError: the annotation for its group is not acceptable.
-        """
-        name, namespace = str(metadata.get("name", "")), str(metadata.get("namespace", ""))
-        return cls(
-            uid=metadata.get("uid") or f"{namespace}/{name}",
-            name=name,
-            namespace=namespace,
-            group=groups.group_of(metadata),
-            service=groups.service_of(metadata),
-        )
-
-    def fields(self) -> dict[str, Any]:
-        """The fields of the demand that say whose it is."""
-        return msgspec.structs.asdict(self)
 
 
 class Spellings:

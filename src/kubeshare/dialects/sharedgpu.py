@@ -14,7 +14,7 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import MICROS, Memory, parse_count, parse_gpus
 from kubeshare.dialects.amounts import Amounts
 from kubeshare.dialects.priority_and_gang import Standing, standing_of
-from kubeshare.dialects.share_fields import RequesterRef
+from kubeshare.dialects.requester.ref import RequesterRef
 from kubeshare.dialects.shares import MAX_COUNT, NO_MEMORY
 
 LIMIT: Final = "sharedgpu/gpu_limit"

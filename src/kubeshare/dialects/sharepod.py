@@ -7,8 +7,8 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.containers import check_users, sharing_containers
 from kubeshare.dialects.pod_spec import check_form
+from kubeshare.dialects.requester.ref import RequesterRef
 from kubeshare.dialects.share_fields import (
-    RequesterRef,
     Spellings,
     mapping,
     present,

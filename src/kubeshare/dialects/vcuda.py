@@ -16,7 +16,8 @@ from kubeshare.core.units import MAX_BYTES, MI, MICROS, Memory, parse_count, par
 from kubeshare.dialects.amounts import Amounts
 from kubeshare.dialects.containers import asking_containers, share_of
 from kubeshare.dialects.family_fields import check_other_forms, constraints, own_spellings
-from kubeshare.dialects.share_fields import POD_PREFIX, RequesterRef, mapping, present
+from kubeshare.dialects.requester.ref import RequesterRef
+from kubeshare.dialects.share_fields import POD_PREFIX, mapping, present
 from kubeshare.dialects.shares import check_together
 
 FAMILY: Final = "vcuda"

@@ -6,7 +6,7 @@ import pytest
 
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects import pod, sharepod
-from kubeshare.dialects.groups import group_of, service_of
+from kubeshare.dialects.requester.groups import group_of, service_of
 
 OWNER = {"kind": "ReplicaSet", "name": "web-5d4f9", "controller": True}
 

@@ -1,0 +1,1 @@
+"""Who asks for a GPU: the identity, the group and the service."""
