@@ -2,17 +2,21 @@
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
 from rich.console import Console
 
+from kubeshare.cli.inspect import tables
+from kubeshare.cli.inspect.usage import NodeUsage, PodUsage
 from kubeshare.demo.__main__ import main
 from kubeshare.demo.cluster import Cluster, DemoError
 from kubeshare.demo.gpushare import NAMESPACE, GpushareDemo
 from kubeshare.dialects.gpushare import GPU_COUNT, GPU_MEMORY
 
+PAGE = Path(__file__).parents[2] / "docs" / "gpushare.md"
 UNITS = 16
 OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 
@@ -108,3 +112,20 @@ def test_it_takes_no_node_of_a_real_cluster_over() -> None:
     answer = CliRunner().invoke(main, ["gpushare", "--kubeconfig", "/dev/null"])
     assert answer.exit_code == 2
     assert "takes a node over" in answer.output
+
+
+def test_the_page_shows_what_inspect_prints() -> None:
+    pods = [
+        PodUsage(name=f"binpack-{number}", namespace=NAMESPACE, gpus={gpu: units})
+        for number, gpu, units in ((1, 0, 2), (2, 0, 2), (3, 0, 2), (4, 1, UNITS))
+    ]
+    node = NodeUsage(
+        name="node-1",
+        address="10.89.42.11",
+        unit="GiB",
+        owned=True,
+        models={},
+        totals={0: UNITS, 1: UNITS},
+        pods=tuple(pods),
+    )
+    assert tables.details([node]) in PAGE.read_text(encoding="utf-8")
