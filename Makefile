@@ -145,7 +145,7 @@ bench-lab: native ## how long pods that share take to run, beside native ones, i
 bench-gpu: native ## figures 5, 6, 7 and 12 on this machine's GPU in nine minutes (FAKE=V100x1: on a fake one)
 	$(PYTHON) -m bench.gpu $(if $(FAKE),--fake $(FAKE))
 
-demo: native ## watch three pods share one GPU on a real Kubernetes (DEMO=gpushare: by memory; KEEP=1 keeps it, KUBECONFIG=… uses yours)
+demo: native ## watch three pods share one GPU on a real Kubernetes (DEMO=gpushare: by memory; DEMO=gaia: by links; KEEP=1 keeps it, KUBECONFIG=… uses yours)
 	$(PYTHON) -m kubeshare.demo $(DEMO) $(if $(KEEP),--keep) $(if $(CLUSTER),--kubeconfig $(CLUSTER))
 
 pythons: native ## collect all tests and run core and kube on each Python from 3.11 to 3.14 that is here

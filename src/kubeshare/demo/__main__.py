@@ -5,12 +5,15 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
+from typing import Final
 
 import click
 from rich.console import Console
 
-from kubeshare.demo import figure, gpushare, show
+from kubeshare.demo import figure, gaia, gpushare, show
 from kubeshare.demo.cluster import Cluster, ConfiguredKubectl, DemoError
 from kubeshare.demo.frame import install, lab_with_kubeshare
 from kubeshare.demo.meter import FakeGpuLog, KernelCounts, fake_gpu_of
@@ -18,7 +21,7 @@ from kubeshare.demo.play import Outcome, Pace, Play
 from kubeshare.install import manifests, rollout
 from kubeshare.kube.client.connection import ConfigError
 from kubeshare.kube.client.errors import ApiError
-from kubeshare.lab.cluster import Shape
+from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.errors import LabError
 from kubeshare.lab.images import binaries
 from kubeshare.lab.node.gpus import DEVICE_PLUGIN
@@ -27,10 +30,11 @@ from kubeshare.native import NativeMissingError
 TOLERANCE = 0.03
 _FIGURE_6_LAB = Shape(nodes=2, gpus="V100x2")
 _GPUSHARE_LAB = Shape(nodes=1, gpus="V100x2")
+_GAIA_LAB = Shape(nodes=1, gpus=str(gaia.PROFILE))
 
 
 @click.command(epilog="Example: python -m kubeshare.demo --keep")
-@click.argument("demo", type=click.Choice(["figure-6", "gpushare"]), default="figure-6")
+@click.argument("demo", type=click.Choice(["figure-6", "gpushare", "gaia"]), default="figure-6")
 @click.option("--keep", is_flag=True, help="Leave the lab up at the end, to look around.")
 @click.option(
     "--kubeconfig",
@@ -49,18 +53,18 @@ _GPUSHARE_LAB = Shape(nodes=1, gpus="V100x2")
 def main(demo: str, *, keep: bool, kubeconfig: Path | None, image: str, plot_path: Path) -> int:
     """Watch three pods share one GPU as they requested: figure 6 of the paper.
 
-    On a lab of this machine, or with --kubeconfig on a cluster that is there. The demo "gpushare"
-    runs pods of Alibaba's gpushare on a lab: it takes a node over.
+    On a lab of this machine, or with --kubeconfig on a cluster that is there. The demos "gpushare"
+    and "gaia" run pods of Alibaba's gpushare and of Tencent's Gaia on a lab: they take a node over.
     """
     console = Console()
     started = time.monotonic()
-    if demo == "gpushare":
+    if demo in _OF_FAMILIES:
         if kubeconfig:
-            raise click.UsageError("gpushare takes a node over: it has no --kubeconfig")
-        console.print(_what_comes(None, "runs pods of gpushare"))
-        _gpushare_on_lab(console, image, keep=keep)
+            raise click.UsageError(f"{demo} takes a node over: it has no --kubeconfig")
+        console.print(_what_comes(None, f"runs pods of {demo}"))
+        _OF_FAMILIES[demo](console, image, keep=keep)
         console.print(_time_since(started))
-        console.print(_where_next(None, keep=keep, again="make demo DEMO=gpushare KEEP=1"))
+        console.print(_where_next(None, keep=keep, again=f"make demo DEMO={demo} KEEP=1"))
         return 0
     console.print(_what_comes(kubeconfig))
     if kubeconfig:
@@ -138,22 +142,43 @@ def _gpushare_on_lab(console: Console, image: str, *, keep: bool) -> None:
     with lab_with_kubeshare(_GPUSHARE_LAB, image, console, keep=keep) as lab:
         [node] = lab.nodes
         lab.stop_component(f"{node.name}/{DEVICE_PLUGIN}")
-        program = Path(sys.executable).with_name("kubeshare")
-
-        def inspect() -> str:
-            command = [str(program), "inspect", "-d", "--kubeconfig", str(lab.kubeconfig)]
-            done = subprocess.run(  # noqa: S603 - our own arguments
-                command, capture_output=True, text=True, check=True, timeout=60
-            )
-            return done.stdout
-
         gpushare.GpushareDemo(
             Cluster(lab.kubectl, gpushare.NAMESPACE),
             node=node.name,
             image=image,
-            inspect=inspect,
+            inspect=partial(_kubeshare, lab, "inspect", "-d"),
             console=console,
         ).run()
+
+
+def _gaia_on_lab(console: Console, image: str, *, keep: bool) -> None:
+    with lab_with_kubeshare(_GAIA_LAB, image, console, keep=keep) as lab:
+        [node] = lab.nodes
+        lab.stop_component(f"{node.name}/{DEVICE_PLUGIN}")
+        gaia.GaiaDemo(
+            Cluster(lab.kubectl, gaia.NAMESPACE),
+            node=node.name,
+            image=image,
+            topo=partial(_kubeshare, lab, "topo", node.name),
+            console=console,
+        ).run()
+
+
+def _kubeshare(lab: Lab, *arguments: str) -> str:
+    """What the command prints about a lab."""
+    program = Path(sys.executable).with_name("kubeshare")
+    command = [str(program), *arguments, "--kubeconfig", str(lab.kubeconfig)]
+    done = subprocess.run(  # noqa: S603 - our own arguments
+        command, capture_output=True, text=True, check=True, timeout=60
+    )
+    return done.stdout
+
+
+_OF_FAMILIES: Final[Mapping[str, Callable[..., None]]] = {
+    "gpushare": _gpushare_on_lab,
+    "gaia": _gaia_on_lab,
+}
+"""The demos of manifest families, which take a node of a lab over."""
 
 
 def _on_cluster(kubeconfig: Path, image: str, console: Console) -> Outcome:

@@ -1,0 +1,88 @@
+"""The demo of Gaia, with a kubectl that answers as a cluster would."""
+
+import io
+import json
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from rich.console import Console
+
+from kubeshare.core.topology import read_notation
+from kubeshare.demo.__main__ import main
+from kubeshare.demo.cluster import Cluster, DemoError
+from kubeshare.demo.gaia import NAMESPACE, PROFILE, STEPS, GaiaDemo
+from kubeshare.dialects.vcuda import CORE, MEMORY
+from kubeshare.dialects.write_back import VCUDA_INDEX
+from kubeshare.fakegpu import machines
+
+PLACED = {"half": "2", "rest": "2", "one": "3", "pair": "0,1"}
+
+
+class FakeKubectl:
+    """A node with four GPUs, on which pods run at once.
+
+    Args:
+        gpus: the GPUs of each pod.
+    """
+
+    def __init__(self, gpus: dict[str, str]) -> None:
+        self.pods: dict[str, Any] = {}
+        self.calls: list[tuple[str, ...]] = []
+        self._gpus = gpus
+
+    def __call__(self, *arguments: str, stdin: str | None = None) -> str:
+        """The answer to one command."""
+        self.calls.append(arguments)
+        match arguments:
+            case ("create", "-f", "-"):
+                made = json.loads(stdin or "")
+                self.pods[made["metadata"]["name"]] = made
+            case ("get", "node", *_):
+                return json.dumps({"status": {"allocatable": {CORE: "400"}}})
+            case ("get", "pod", name, *_):
+                annotations = {f"{VCUDA_INDEX}0": self._gpus[name]}
+                found = {"metadata": {"annotations": annotations}, "status": {"phase": "Running"}}
+                return json.dumps(found)
+        return ""
+
+
+def play(kubectl: FakeKubectl) -> str:
+    """What the demo prints."""
+    shown = io.StringIO()
+    GaiaDemo(
+        Cluster(kubectl, NAMESPACE),
+        node="n1",
+        image="kubeshare:dev",
+        topo=lambda: "the tree",
+        console=Console(file=shown, width=200),
+    ).run()
+    return shown.getvalue()
+
+
+def test_it_shows_the_tree_and_who_gets_which_gpus() -> None:
+    kubectl = FakeKubectl(PLACED)
+    shown = play(kubectl)
+    labels = ("kubeshare.nthu/gpus=owned", "kubeshare.nthu/family=vcuda")
+    assert ("label", "node", "n1", *labels) in kubectl.calls
+    assert "the tree" in shown
+    assert "rest asks for 40 cores and runs on GPU 2. Fragment" in shown
+    assert "pair asks for 200 cores and runs on GPU 0,1. Link" in shown
+    [container] = kubectl.pods["half"]["spec"]["containers"]
+    assert container["resources"] == {"limits": {CORE: "50", MEMORY: "8"}}
+
+
+def test_a_pod_on_another_gpu_is_an_error() -> None:
+    with pytest.raises(DemoError, match="one should be on GPU 3 and is on GPU 0"):
+        play(FakeKubectl(PLACED | {"one": "0"}))
+
+
+def test_it_takes_no_node_of_a_real_cluster_over() -> None:
+    answer = CliRunner().invoke(main, ["gaia", "--kubeconfig", "/dev/null"])
+    assert answer.exit_code == 2
+    assert "takes a node over" in answer.output
+
+
+def test_the_node_has_the_gpus_of_the_steps() -> None:
+    assert {step.name: step.gpus for step in STEPS} == PLACED
+    assert len(machines.gpus(PROFILE)) == len(read_notation("SYS(PXB(0,1),PIX(2,3))", "the paper"))
