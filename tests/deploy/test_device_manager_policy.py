@@ -91,6 +91,9 @@ def test_a_pod_that_shares_may_be_touched_and_changed_in_nothing_else(cluster: A
     create_pod(cluster, "slow", "node-1")
     touched = {"kubeshare.nthu/nudged": "2026-01-01T00:00:00Z"}
     change_as_device_manager(cluster, "slow", annotations=touched)
+    change_as_device_manager(
+        cluster, "slow", annotations={"kubeshare.nthu/voided-binding": "12345"}
+    )
     wrong: list[dict[str, object]] = [
         {"annotations": {"other": "x"}},
         {"labels": {"other": "x"}},
