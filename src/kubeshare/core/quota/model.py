@@ -68,6 +68,8 @@ class QuotaPolicy:
 
     def __call__(self, ledger: Ledger, demand: Demand) -> Decision:
         """Decide; the field of the decision is ``quota`` or ``group`` if only that prevents it."""
+        if not demand.group and not self._quotas(demand.namespace):
+            return self._policy(ledger, demand)
         bounds = self._bounds(ledger, demand)
         if bounds.nodes is None:
             return self._policy(ledger, bounds.demand)
