@@ -1,6 +1,7 @@
 """GPUQuotas of a fake cluster."""
 
 import json
+from collections.abc import Mapping
 from typing import Any
 
 from fakes.cluster.cluster import FakeCluster
@@ -66,7 +67,7 @@ def watch_overshoot(cluster: FakeCluster, micros: int) -> list[int]:
     return found
 
 
-def write_gaia_quotas(cluster: FakeCluster, **namespaces: Raw) -> None:
+def write_gaia_quotas(cluster: FakeCluster, **namespaces: Mapping[str, object]) -> None:
     """Writes the ConfigMap of gpu-admission."""
     metadata = {"name": "gpuquota", "namespace": "kube-system"}
     data = {"gpu_quota": json.dumps(namespaces)}
