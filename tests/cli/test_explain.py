@@ -8,6 +8,7 @@ from expectations.pods import expect_condition, expect_event, expect_running
 from expectations.scheduling import assert_scheduled, expect_decided, expect_pending
 from fakes.cluster import FakeCluster, run_scenario
 from fakes.cluster.gpushare import dedicate, gated_pod
+from fakes.cluster.quotas import label_gpus, limit
 from kubeshare.cli.explain import command
 from kubeshare.cli.explain.cluster_reader import NotInstalledError
 from kubeshare.cli.explain.command import Finding, NothingToExplainError, find_out
@@ -118,6 +119,23 @@ def test_a_quota_of_the_namespace_is_told() -> None:
         assert dict(finding.decision.reasons) == {"quota": words}
 
     run_scenario(scenario, n1=1)
+
+
+def test_a_limit_by_model_and_pool_is_told() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        label_gpus(cluster, "n1", pool="research")
+        limit(cluster, {"model": "V100", "pools": ["research"], "gpus": 1})
+        cluster.start()
+        await cluster.run("a", "0.6")
+        cluster.share("b", "0.6")
+        finding = await explained(cluster, "b")
+        words = "GPUQuota gpus is 1 V100 GPUs in pool research: 0.6 held, 0.6 asked"
+        assert (finding.decision.outcome, finding.decision.field) == ("pending", "quota")
+        assert finding.decision.reasons["quota"] == words
+        assert finding.change is not None
+        assert str(finding.change).startswith("it fits when a leaves n1/")
+
+    run_scenario(scenario, n1=2)
 
 
 def test_a_value_that_nobody_can_have_is_told_by_its_field() -> None:
