@@ -8,7 +8,7 @@ sees the share of the earlier one.
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final, NamedTuple
 
 from kubeshare.api.types.v1 import VGPU, VGPUS, Holder
@@ -39,26 +39,24 @@ class Usage(NamedTuple):
     holders: Mapping[Where, int]
 
 
-class _Sums:
-    """Adds up the holders of a namespace."""
+class _Places:
+    """Counts the holders of a namespace by place."""
 
     def __init__(self) -> None:
-        self._held = Held()
         self._micros: Counter[Where] = Counter()
         self._holders: Counter[Where] = Counter()
 
     def add(self, vgpu: VGPU, holder: Holder, sign: int) -> None:
         """Add a holder, or remove it where ``sign`` is -1."""
         where = Where(vgpu.spec.node_name, vgpu.spec.model, holder.group)
-        self._held = self._held.plus(sign * holder.request_micros, sign * holder.memory_bytes)
         self._micros[where] += sign * holder.request_micros
         self._holders[where] += sign
         if not self._holders[where]:
             del self._holders[where], self._micros[where]
 
-    def now(self) -> Usage:
-        """The sums at this moment."""
-        return Usage(self._held, dict(self._micros), dict(self._holders))
+    def with_held(self, held: Held) -> Usage:
+        """The counts at this moment."""
+        return Usage(held, dict(self._micros), dict(self._holders))
 
 
 class _Waiter(NamedTuple):
@@ -80,7 +78,8 @@ class NamespaceUsage:
     def __init__(self, client: Client, reflector: Reflector[VGPU]) -> None:
         self._client = client
         self._store = reflector.store
-        self._sums: defaultdict[str, _Sums] = defaultdict(_Sums)
+        self._held: defaultdict[str, Held] = defaultdict(Held)
+        self._places: dict[str, _Places] = {}  # of namespaces that were asked for
         self._waiters: defaultdict[str, list[_Waiter]] = defaultdict(list)
         reflector.subscribe(self._changed)
 
@@ -90,10 +89,12 @@ class NamespaceUsage:
         Raises:
             ApiError: the watch is late, and the API server does not answer.
         """
+        if namespace not in self._places:
+            self._places[namespace] = _count(self._store.snapshot().values(), namespace)
         name, version = written.metadata.name, int(written.metadata.resource_version)
         known = self._store.get(name)
         if known is not None and int(known.metadata.resource_version) >= version:
-            return self._sums[namespace].now()
+            return self._now(namespace)
         waiter = _Waiter(version, namespace, asyncio.get_running_loop().create_future())
         self._waiters[name].append(waiter)
         try:
@@ -115,17 +116,36 @@ class NamespaceUsage:
         for vgpu, sign in ((before, -1), (None if is_deleted else change.object, 1)):
             if vgpu is not None:
                 for holder in vgpu.status.holders:
-                    self._sums[holder.namespace].add(vgpu, holder, sign)
+                    self._add(vgpu, holder, sign)
         metadata = change.object.metadata
         for waiter in self._waiters.get(metadata.name, ()):
             if int(metadata.resource_version) >= waiter.version and not waiter.usage.done():
-                waiter.usage.set_result(self._sums[waiter.namespace].now())
+                waiter.usage.set_result(self._now(waiter.namespace))
+
+    def _add(self, vgpu: VGPU, holder: Holder, sign: int) -> None:
+        held = self._held[holder.namespace]
+        micros, memory_bytes = sign * holder.request_micros, sign * holder.memory_bytes
+        self._held[holder.namespace] = held.plus(micros, memory_bytes)
+        if holder.namespace in self._places:
+            self._places[holder.namespace].add(vgpu, holder, sign)
+
+    def _now(self, namespace: str) -> Usage:
+        return self._places[namespace].with_held(self._held[namespace])
 
 
-def _sum(vgpus: Iterable[VGPU], namespace: str) -> Usage:
-    sums = _Sums()
+def _count(vgpus: Iterable[VGPU], namespace: str) -> _Places:
+    places = _Places()
     for vgpu in vgpus:
         for holder in vgpu.status.holders:
             if holder.namespace == namespace:
-                sums.add(vgpu, holder, 1)
-    return sums.now()
+                places.add(vgpu, holder, 1)
+    return places
+
+
+def _sum(vgpus: Sequence[VGPU], namespace: str) -> Usage:
+    held = Held()
+    for vgpu in vgpus:
+        for holder in vgpu.status.holders:
+            if holder.namespace == namespace:
+                held = held.plus(holder.request_micros, holder.memory_bytes)
+    return _count(vgpus, namespace).with_held(held)
