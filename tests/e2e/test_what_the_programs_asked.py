@@ -38,10 +38,9 @@ RARE = {
         Permission("get", KUBESHARE, "sharepods"),
         Permission("patch", KUBESHARE, "sharepods"),
         Permission("update", KUBESHARE, "sharepods/finalizers"),
-        *(
-            Permission(verb, KUBESHARE, "gpuquotas")
-            for verb in ("get", "create", "patch", "delete")
-        ),
+        Permission("create", KUBESHARE, "gpuquotas"),
+        Permission("patch", KUBESHARE, "gpuquotas"),
+        Permission("delete", KUBESHARE, "gpuquotas"),
         Permission("patch", KUBESHARE, "gpuquotas/status"),
         Permission("create", KUBESHARE, "vgpus"),
         Permission("get", KUBESHARE, "vgpus"),
