@@ -1,4 +1,4 @@
-"""Pods of gpushare by a real kube-scheduler that is configured with the extender."""
+"""Pods of gpushare and Gaia by a real kube-scheduler that is configured with the extender."""
 
 import json
 from collections.abc import Iterator
@@ -11,6 +11,8 @@ from e2e import pages
 from e2e.manifests import deployment
 from e2e.owned.gpushare_pods import published, template
 from e2e.owned.node import OwnedNode
+from e2e.owned.test_vcuda import asking, create
+from e2e.owned.test_vcuda import published as of_gaia
 from e2e.space import Space
 from e2e.stage import Stage, eventually
 from kubeshare.api.types.constants import NAMESPACE
@@ -19,7 +21,7 @@ from kubeshare.lab import configuration
 
 pytestmark = pytest.mark.lab
 
-CONFIGURATION = pages.ROOT / "examples" / "gpushare" / "kube-scheduler.yaml"
+EXAMPLES = pages.ROOT / "examples"
 SCHEDULER = "kube-scheduler"
 INSPECT = f"/api/v1/namespaces/{NAMESPACE}/services/kubeshare-extender:extender/proxy"
 
@@ -27,28 +29,33 @@ INSPECT = f"/api/v1/namespaces/{NAMESPACE}/services/kubeshare-extender:extender/
 @pytest.fixture
 def extender(stage: Stage, owned_node: OwnedNode) -> Iterator[None]:
     """Both replicas of the extender run, and kube-scheduler calls them."""
-    kubeconfig = stage.lab.layout.folder / f"{SCHEDULER}.kubeconfig"
     pages.run(stage, pages.script("extender"))
-    stage.configure(gpushare={"door": "extender"})
-    restart_scheduler(stage, with_the_extender(owned_node, kubeconfig))
+    stage.configure(gpushare={"door": "extender"}, vcuda={"door": "extender"})
+    restart_scheduler(stage, with_the_extender(owned_node, kubeconfig_of(stage), "gpushare"))
     yield
-    restart_scheduler(stage, configuration.scheduler_arguments(kubeconfig))
+    restart_scheduler(stage, configuration.scheduler_arguments(kubeconfig_of(stage)))
     stage.configure()
     ours = manifests.load(manifests.Options(extender=True))
     installed = [each for each in ours if each["metadata"]["name"] == "kubeshare-extender"]
     stage.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=yaml.safe_dump_all(installed))
 
 
-def with_the_extender(node: OwnedNode, kubeconfig: Path) -> list[str]:
+def kubeconfig_of(stage: Stage) -> Path:
+    """The kubeconfig of kube-scheduler."""
+    return stage.lab.layout.folder / f"{SCHEDULER}.kubeconfig"
+
+
+def with_the_extender(node: OwnedNode, kubeconfig: Path, family: str) -> list[str]:
     """The command line of kube-scheduler with the shipped configuration.
 
     Args:
         node: where it calls the extender.
         kubeconfig: with which it calls the API server.
+        family: the manifest family whose pods the extender places.
     """
     addresses = {each["type"]: each["address"] for each in node.raw()["status"]["addresses"]}
-    text = CONFIGURATION.read_text().replace("NODE_ADDRESS", addresses["InternalIP"])
-    written = yaml.safe_load(text)
+    text = (EXAMPLES / family / "kube-scheduler.yaml").read_text()
+    written = yaml.safe_load(text.replace("NODE_ADDRESS", addresses["InternalIP"]))
     written["clientConnection"]["kubeconfig"] = str(kubeconfig)
     written["leaderElection"] = {"leaderElect": False}
     path = kubeconfig.parent / "kube-scheduler-with-the-extender.yaml"
@@ -99,6 +106,29 @@ def test_kube_scheduler_and_the_extender_place_the_published_samples(
     space.delete("deployment", "binpack-4")
     space.until_running(1, app="large")
     assert published(space, "large")["IDX"] == "1"
+
+
+@pytest.mark.usefixtures("extender")
+def test_pods_of_gaia_are_placed_when_kube_scheduler_filters_nodes(
+    stage: Stage, owned_node: OwnedNode, space: Space
+) -> None:
+    stage.kubectl("label", "node", owned_node.name, "kubeshare.nthu/family=vcuda")
+    arguments = with_the_extender(owned_node, kubeconfig_of(stage), "vcuda")
+    restart_scheduler(stage, arguments)
+    for name, cores, gpu in (("part", 60, "0"), ("rest", 40, "0"), ("whole", 100, "1")):
+        create(space, name, asking("main", cores, 4))
+        written = until_assigned(space, name)
+        assert written["predicate-gpu-idx-0"] == gpu
+        assert written["predicate-node"] == owned_node.name
+        assert written["predicate-time"].isdigit()
+
+
+def until_assigned(space: Space, name: str) -> dict[str, str]:
+    """What Gaia's annotations say about a pod once they say that it has its GPUs."""
+    eventually(
+        lambda: of_gaia(space, name).get("gpu-assigned") == "true", f"pod {name} to be assigned"
+    )
+    return of_gaia(space, name)
 
 
 def message(space: Space, app: str) -> str:
