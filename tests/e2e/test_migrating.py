@@ -18,6 +18,7 @@ from e2e.owned.node import OwnedNode
 from e2e.space import REST, Space, container
 from e2e.stage import Raw, Stage, eventually
 from kubeshare.core.units import GI
+from kubeshare.lab.errors import LabError
 from kubeshare.node.device_plugin.plugin import DevicePlugin
 from kubeshare.node.device_plugin.units import GpuUnits
 
@@ -76,7 +77,13 @@ def before_kubeshare(stage: Stage, space: Space, pod: Raw) -> Iterator[None]:
 
     def created(*, gated: bool) -> bool:
         dry = ("--dry-run=server", "-o", "json", "-n", space.name, "-f", "-")
-        answer = json.loads(stage.kubectl("create", *dry, stdin=json.dumps(probe)))
+        try:
+            answer = json.loads(stage.kubectl("create", *dry, stdin=json.dumps(probe)))
+        except LabError as error:
+            # One of the two bindings can be out of force before the other.
+            if POLICY not in str(error):
+                raise
+            return False
         return gated == ("schedulingGates" in answer["spec"])
 
     try:
