@@ -5,6 +5,7 @@ import signal
 import subprocess
 import sys
 from collections.abc import Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 
 import pytest
@@ -74,11 +75,15 @@ def before() -> Iterator[Before]:
     lab.down()
 
 
-def _own_namespaces(before: Before) -> set[str]:
-    found = set()
-    for process in machine.find_processes(before.lab.layout):
-        found.add(os.readlink(f"/proc/{process.pid}/ns/net"))  # noqa: PTH115 - a link to no path
-    return found - before.namespaces
+@contextmanager
+def _own_namespaces(before: Before) -> Iterator[set[str]]:
+    """The lab's network namespaces, kept until then: the number of one that ends is given on."""
+    with ExitStack() as kept:
+        found = set()
+        for process in machine.find_processes(before.lab.layout):
+            file = kept.enter_context(Path(f"/proc/{process.pid}/ns/net").open())
+            found.add(os.readlink(f"/proc/self/fd/{file.fileno()}"))  # noqa: PTH115 - a link to no path
+        yield found - before.namespaces
 
 
 def test_after_up_itself_was_killed_halfway(before: Before) -> None:
@@ -89,11 +94,10 @@ def test_after_up_itself_was_killed_halfway(before: Before) -> None:
     wait_until(lambda: booting <= machine.find_parts(before.lab.layout).keys(), "a half-booted lab")
     child.send_signal(signal.SIGKILL)
     child.wait()
-    namespaces = _own_namespaces(before)
+    with _own_namespaces(before) as namespaces:
+        before.lab.down()
 
-    before.lab.down()
-
-    before.assert_the_same_now(namespaces)
+        before.assert_the_same_now(namespaces)
 
 
 def test_a_lab_that_was_cut_short_is_finished_by_the_next_up(before: Before) -> None:
@@ -118,11 +122,10 @@ def test_after_killing_everything_that_matters(before: Before) -> None:
     lab.kubectl("run", "pod", "--image=kubeshare:dev", "--command", "--", "sleep", "3600")
     pod = "/api/v1/namespaces/default/pods/pod"
     wait_until(lambda: lab.api.get(pod)["status"]["phase"] == "Running", "a pod to run")
-    namespaces = _own_namespaces(before)
-    assert len(namespaces) >= 3  # control plane, node, pod
+    with _own_namespaces(before) as namespaces:
+        assert len(namespaces) >= 3  # control plane, node, pod
+        for part in ("node-1/containerd", "node-1/kubelet", "control-plane/kube-apiserver"):
+            lab.stop_component(part, gently=False)
+        lab.down()
 
-    for part in ("node-1/containerd", "node-1/kubelet", "control-plane/kube-apiserver"):
-        lab.stop_component(part, gently=False)
-    lab.down()
-
-    before.assert_the_same_now(namespaces)
+        before.assert_the_same_now(namespaces)

@@ -77,6 +77,7 @@ def test_when_the_daemon_dies_the_process_times_itself_until_one_is_back(
     assert eventually(lambda: machine.gpu()["busy_ns"] > busy_ns)
 
 
+@pytest.mark.serial
 @pytest.mark.slow
 def test_a_process_that_finds_no_daemon_times_itself(
     machine: Machine, session: FakeSession, probe: Probe
@@ -90,6 +91,7 @@ def test_a_process_that_finds_no_daemon_times_itself(
     assert probe.is_silent()
 
 
+@pytest.mark.serial
 @pytest.mark.slow
 def test_processes_of_a_claim_keep_to_its_request_together(
     machine: Machine, session: FakeSession
