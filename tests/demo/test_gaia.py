@@ -11,6 +11,7 @@ from rich.console import Console
 from kubeshare.core.topology import read_notation
 from kubeshare.demo.__main__ import main
 from kubeshare.demo.cluster import Cluster, DemoError
+from kubeshare.demo.dedicated_node import DedicatedNode
 from kubeshare.demo.gaia import NAMESPACE, PROFILE, STEPS, GaiaDemo
 from kubeshare.dialects.vcuda import CORE, MEMORY
 from kubeshare.dialects.write_back import VCUDA_INDEX
@@ -50,13 +51,8 @@ class FakeKubectl:
 def play(kubectl: FakeKubectl) -> str:
     """What the demo prints."""
     shown = io.StringIO()
-    GaiaDemo(
-        Cluster(kubectl, NAMESPACE),
-        node="n1",
-        image="kubeshare:dev",
-        topo=lambda: "the tree",
-        console=Console(file=shown, width=200),
-    ).run()
+    node = DedicatedNode(Cluster(kubectl, NAMESPACE), "n1", Console(file=shown, width=200))
+    GaiaDemo(node, "kubeshare:dev", lambda: "the tree").run()
     return shown.getvalue()
 
 

@@ -13,6 +13,7 @@ from kubeshare.cli.inspect import tables
 from kubeshare.cli.inspect.usage import NodeUsage, PodUsage
 from kubeshare.demo.__main__ import main
 from kubeshare.demo.cluster import Cluster, DemoError
+from kubeshare.demo.dedicated_node import DedicatedNode
 from kubeshare.demo.gpushare import NAMESPACE, GpushareDemo
 from kubeshare.dialects.gpushare import GPU_COUNT, GPU_MEMORY
 
@@ -73,13 +74,8 @@ PACKED = {"binpack-1": "0", "binpack-2": "0", "binpack-3": "0", "binpack-4": "1"
 def play(kubectl: FakeKubectl) -> str:
     """What the demo prints."""
     shown = io.StringIO()
-    GpushareDemo(
-        Cluster(kubectl, NAMESPACE),
-        node="n1",
-        image="kubeshare:dev",
-        inspect=lambda: "the tables of inspect",
-        console=Console(file=shown, width=100),
-    ).run()
+    node = DedicatedNode(Cluster(kubectl, NAMESPACE), "n1", Console(file=shown, width=100))
+    GpushareDemo(node, "kubeshare:dev", lambda: "the tables of inspect").run()
     return shown.getvalue()
 
 
@@ -87,7 +83,7 @@ def test_it_shows_who_shares_a_gpu_and_that_the_limit_holds() -> None:
     kubectl = FakeKubectl(PACKED)
     shown = play(kubectl)
     assert ("label", "node", "n1", "kubeshare.nthu/gpus=owned", "gpushare=true") in kubectl.calls
-    assert "n1 is dedicated to gpushare: 2 GPUs, aliyun.com/gpu-mem 32" in shown
+    assert "n1 is dedicated to gpushare: aliyun.com/gpu-count 2, aliyun.com/gpu-mem 32" in shown
     assert "binpack-3 asks for 2 GiB and runs on GPU 0" in shown
     assert "binpack-4 asks for 16 GiB and runs on GPU 1" in shown
     assert "the tables of inspect" in shown

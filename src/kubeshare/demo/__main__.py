@@ -5,7 +5,8 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Final
@@ -15,6 +16,7 @@ from rich.console import Console
 
 from kubeshare.demo import figure, gaia, gpushare, show
 from kubeshare.demo.cluster import Cluster, ConfiguredKubectl, DemoError
+from kubeshare.demo.dedicated_node import DedicatedNode
 from kubeshare.demo.frame import install, lab_with_kubeshare
 from kubeshare.demo.meter import FakeGpuLog, KernelCounts, fake_gpu_of
 from kubeshare.demo.play import Outcome, Pace, Play
@@ -29,8 +31,6 @@ from kubeshare.native import NativeMissingError
 
 TOLERANCE = 0.03
 _FIGURE_6_LAB = Shape(nodes=2, gpus="V100x2")
-_GPUSHARE_LAB = Shape(nodes=1, gpus="V100x2")
-_GAIA_LAB = Shape(nodes=1, gpus=str(gaia.PROFILE))
 
 
 @click.command(epilog="Example: python -m kubeshare.demo --keep")
@@ -62,7 +62,7 @@ def main(demo: str, *, keep: bool, kubeconfig: Path | None, image: str, plot_pat
         if kubeconfig:
             raise click.UsageError(f"{demo} takes a node over: it has no --kubeconfig")
         console.print(_what_comes(None, f"runs pods of {demo}"))
-        _OF_FAMILIES[demo](console, image, keep=keep)
+        _OF_FAMILIES[demo](image, console, keep=keep)
         console.print(_time_since(started))
         console.print(_where_next(None, keep=keep, again=f"make demo DEMO={demo} KEEP=1"))
         return 0
@@ -138,30 +138,27 @@ def _on_lab(console: Console, image: str, *, keep: bool) -> Outcome:
         ).run()
 
 
-def _gpushare_on_lab(console: Console, image: str, *, keep: bool) -> None:
-    with lab_with_kubeshare(_GPUSHARE_LAB, image, console, keep=keep) as lab:
+@contextmanager
+def _dedicated_node(
+    shape: Shape, namespace: str, image: str, console: Console, *, keep: bool
+) -> Iterator[tuple[Lab, DedicatedNode]]:
+    """The only node of a lab, without a device plugin."""
+    with lab_with_kubeshare(shape, image, console, keep=keep) as lab:
         [node] = lab.nodes
         lab.stop_component(f"{node.name}/{DEVICE_PLUGIN}")
-        gpushare.GpushareDemo(
-            Cluster(lab.kubectl, gpushare.NAMESPACE),
-            node=node.name,
-            image=image,
-            inspect=partial(_kubeshare, lab, "inspect", "-d"),
-            console=console,
-        ).run()
+        yield lab, DedicatedNode(Cluster(lab.kubectl, namespace), node.name, console)
 
 
-def _gaia_on_lab(console: Console, image: str, *, keep: bool) -> None:
-    with lab_with_kubeshare(_GAIA_LAB, image, console, keep=keep) as lab:
-        [node] = lab.nodes
-        lab.stop_component(f"{node.name}/{DEVICE_PLUGIN}")
-        gaia.GaiaDemo(
-            Cluster(lab.kubectl, gaia.NAMESPACE),
-            node=node.name,
-            image=image,
-            topo=partial(_kubeshare, lab, "topo", node.name),
-            console=console,
-        ).run()
+def _gpushare_on_lab(image: str, console: Console, *, keep: bool) -> None:
+    shape = Shape(nodes=1, gpus="V100x2")
+    with _dedicated_node(shape, gpushare.NAMESPACE, image, console, keep=keep) as (lab, node):
+        gpushare.GpushareDemo(node, image, partial(_kubeshare, lab, "inspect", "-d")).run()
+
+
+def _gaia_on_lab(image: str, console: Console, *, keep: bool) -> None:
+    shape = Shape(nodes=1, gpus=str(gaia.PROFILE))
+    with _dedicated_node(shape, gaia.NAMESPACE, image, console, keep=keep) as (lab, node):
+        gaia.GaiaDemo(node, image, partial(_kubeshare, lab, "topo", node.name)).run()
 
 
 def _kubeshare(lab: Lab, *arguments: str) -> str:
