@@ -62,6 +62,13 @@ def pod(cluster: FakeCluster, name: str, *units: object, gated: bool = False, **
         }
         for number, each in enumerate(units)
     ]
+    return pod_of(cluster, name, containers, gated=gated, **more)
+
+
+def pod_of(
+    cluster: FakeCluster, name: str, containers: list[Raw], *, gated: bool, **more: Any
+) -> Raw:
+    """Creates a pod of these containers; see ``pod``."""
     labels = {LABEL_ROLE: ROLE_POD} | more.pop("labels", {})
     spec: Raw = {"containers": containers, "schedulerName": BY_EXTENDER}
     if gated:

@@ -4,14 +4,11 @@ import itertools
 import json
 from typing import Any
 
-from fakes import manifests
 from fakes.cluster import extender
-from fakes.cluster.actors import BY_EXTENDER
 from fakes.cluster.cluster import FakeCluster
 from fakes.cluster.pods import bound, holders
 from fakes.cluster.state import the_pod
 from fakes.cluster.vcuda import asking
-from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.extender.http.messages import Head
 from kubeshare.extender.service import PREDICATES
@@ -40,13 +37,7 @@ def pod(
     containers = [
         container(f"c{number}", str(each), str(blocks)) for number, each in enumerate(cores)
     ]
-    labels = {LABEL_ROLE: ROLE_POD} | more.pop("labels", {})
-    spec: Raw = {"containers": containers, "schedulerName": BY_EXTENDER}
-    if gated:
-        spec["schedulingGates"] = [{"name": GATE}]
-    made = manifests.pod(name) | {"metadata": {"name": name, "namespace": "default"}}
-    made["metadata"] |= {"labels": labels, **more}
-    return cluster.server.seed(PODS, made | {"spec": spec, "status": {"phase": "Pending"}})
+    return extender.pod_of(cluster, name, containers, gated=gated, **more)
 
 
 def container(name: str, asked: str, blocks: str = "4") -> Raw:
