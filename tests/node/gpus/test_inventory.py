@@ -102,6 +102,31 @@ def test_a_gpunode_that_could_not_be_written_is_written_the_next_time(
     assert len(published(server)["devices"]) == 2
 
 
+@pytest.mark.parametrize("after", [False, True])
+def test_a_change_that_is_undone_before_its_write_is_answered_is_undone_in_the_gpunode(
+    server: FakeApiServer, after: bool
+) -> None:
+    async def main() -> None:
+        users: dict[str, str] = {}
+
+        async def in_use() -> dict[str, str]:
+            return dict(users)
+
+        async with server.client() as client:
+            gpus = Direct(FixedGpus())
+            inventory = Inventory(client, NODE, gpus, lambda: PROMISED, in_use=in_use)
+            await inventory.refresh()
+            users[A_GPU.uuid] = ""
+            server.inject(Fault.answer(500, after=after), verb="patch", resource="gpunodes")
+            with pytest.raises(ApiError):
+                await inventory.refresh()
+            users.clear()
+            await inventory.refresh()
+
+    run_virtual(main())
+    assert not any(device.get("inUse") for device in published(server)["devices"])
+
+
 def after(server: FakeApiServer, undo: Callable[[], None]) -> Any:
     """The GPUNode, once it is restored."""
 

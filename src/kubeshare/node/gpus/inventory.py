@@ -131,6 +131,8 @@ class Inventory:
         now = await self._with_users(now)
         self.found = with_vanished(now, self.found, self._promised())
         if self.found != self._published:
+            # A write whose answer is lost may have taken effect, or not.
+            self._published = None
             await self._publish(self.found)
             self._published = self.found
 
