@@ -1,4 +1,4 @@
-"""A node that a demo dedicates to pods of one family, and what these pods got there."""
+"""Dedicates a node to one family, and waits for its pods."""
 
 import json
 from typing import Any
