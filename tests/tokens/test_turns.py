@@ -5,8 +5,8 @@ import time
 import pytest
 
 from kubeshare.core.token import arbiter
-from kubeshare.tokens.client import ask_snapshot
 from kubeshare.tokens.files.grants import remove_grant
+from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.wire.protocol import GateState, MessageType
 from tokens.helpers import (
     GI,
@@ -18,6 +18,7 @@ from tokens.helpers import (
     grant,
     saturating,
 )
+from tokens.virtual_time import virtual_daemon
 
 
 def test_a_lone_client_gets_the_token_and_keeps_it(daemon: RunningDaemon) -> None:
@@ -200,26 +201,20 @@ def test_use_is_charged_to_the_end_that_the_gpu_had(daemon: RunningDaemon) -> No
     assert 1_000_000 <= charged <= believed - asked_at
 
 
-@pytest.mark.slow
-def test_shares_of_saturating_clients_follow_their_requests(daemon: RunningDaemon) -> None:
+def test_shares_of_saturating_clients_follow_their_requests(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
     requests = {"a": 0.3, "b": 0.4, "c": 0.3}
-    clients = []
-    for name, request in requests.items():
-        daemon.grant(grant(name, request, quota_ns=10_000_000))
-        clients.append(Client(daemon.paths, name))
+    window_ns, drain_ns = 3_000_000_000, 200_000
+    with virtual_daemon(paths, monkeypatch) as daemon:
+        clients = [daemon.client(grant(n, r, quota_ns=10_000_000)) for n, r in requests.items()]
+        daemon.saturate(clients, 500_000_000, drain_ns)
+        start = daemon.charged_ns()
+        daemon.saturate(clients, window_ns, drain_ns)
+        end = daemon.charged_ns()
 
-    def charged() -> dict[str, int]:
-        return {e["claim"]: e["chargedNs"] for e in ask_snapshot(daemon.paths)["claims"]}
-
-    with saturating(clients[0]), saturating(clients[1]), saturating(clients[2]):
-        eventually(lambda: sum(charged().values()) > 500_000_000, "they have settled")
-        start = charged()
-        eventually(lambda: sum(charged().values()) - sum(start.values()) > 3e9, "a window")
-        end = charged()
-
-    used = {name: end[name] - start[name] for name in requests}
-    shares = {name: used[name] / sum(used.values()) for name in requests}
-    assert shares == pytest.approx(requests, abs=0.05)
+    shares = {name: (end[name] - start[name]) / window_ns for name in requests}
+    assert shares == pytest.approx(requests, abs=0.005)
 
 
 @pytest.mark.usefixtures("patience")
