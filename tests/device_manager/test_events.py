@@ -37,7 +37,13 @@ CASES: list[Case] = [
     (lambda to: to.not_allocated(SHAREPOD, "NoGPU", "why"), "s", "NoGPU", "Allocating", "why", "W"),
     (
         lambda to: to.rescheduled(SHAREPOD, "A"),
-        *("s", "Undone", "Undoing", "its share of vGPU A is gone; it is scheduled again", "N"),
+        *(
+            "s",
+            "Undone",
+            "Undoing",
+            "its share of vGPU A is gone, or is not what it asks for; it is scheduled again",
+            "N",
+        ),
     ),
     (
         lambda to: to.excluded(SHAREPOD, excluded("A")),

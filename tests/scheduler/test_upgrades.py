@@ -8,7 +8,7 @@ from expectations.pods import expect_condition, expect_running
 from expectations.scheduling import expect_pending, expect_scheduled
 from expectations.vgpus import expect_holders
 from fakes.cluster import FakeCluster, run_scenario, scenario
-from kubeshare.api.types.constants import DEVICE_MANAGER, NAMESPACE
+from kubeshare.api.types.constants import DEVICE_MANAGER, NAMESPACE, SCHEDULER
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.kube.resources import LEASES
 
@@ -17,10 +17,12 @@ Raw = dict[str, Any]
 ALONE = {"limit": "0.5", "limitAlone": "1"}
 
 
-def hold_lease(cluster: FakeCluster, holder: str, **annotations: str) -> None:
-    """The Lease of the device manager, as some version wrote it."""
+def hold_lease(
+    cluster: FakeCluster, holder: str, program: str = DEVICE_MANAGER, **annotations: str
+) -> None:
+    """The Lease of a program, as some version wrote it."""
     written = {f"kubeshare.nthu/{key}": value for key, value in annotations.items()}
-    metadata = {"name": DEVICE_MANAGER, "namespace": NAMESPACE, "annotations": written}
+    metadata = {"name": program, "namespace": NAMESPACE, "annotations": written}
     cluster.server.seed(LEASES, {"metadata": metadata, "spec": {"holderIdentity": holder}})
 
 
@@ -105,3 +107,40 @@ async def test_a_gpu_that_the_author_named_waits_for_its_nodes_agent(cluster: Fa
     assert not cluster.vgpus()
     cluster.server.change(GPUNODES, "n1", "", upgrade)
     await expect_running(cluster, "a")
+
+
+@scenario(n1=2)
+async def test_a_gpu_that_the_author_named_waits_for_the_scheduler(cluster: FakeCluster) -> None:
+    hold_lease(cluster, "old-1", SCHEDULER)
+    cluster.start()
+    cluster.share("a", id="mine", spec={"nodeName": "n1"}, **ALONE)
+    cluster.share("b", "0.2")
+    await expect_running(cluster, "b")
+    found = await expect_condition(cluster, "a", "Allocated", "UpgradeInProgress")
+    assert found["message"].startswith("the scheduler (old-1) is of an earlier version")
+    # Released for good: the scheduler was replaced, and nothing of an earlier version decides.
+    hold_lease(cluster, "", SCHEDULER)
+    await expect_running(cluster, "a")
+
+
+@scenario(n1=1)
+async def test_what_an_earlier_scheduler_decided_is_decided_again(cluster: FakeCluster) -> None:
+    cluster.start("scheduler")
+    cluster.share("a", **ALONE)
+    await expect_scheduled(cluster, "a")
+    [vgpu] = cluster.server.all(VGPUS)
+
+    def forget_limit_alone(obj: Raw) -> None:
+        obj["status"]["holders"][0]["limitAloneMicros"] = 0
+
+    cluster.server.change(VGPUS, vgpu["metadata"]["name"], "", forget_limit_alone)
+    hold_lease(cluster, "old-1", SCHEDULER)
+    cluster.start("devices")
+    await expect_condition(cluster, "a", "Allocated", "UpgradeInProgress")
+    assert cluster.pod("a") is None
+    hold_lease(cluster, "new-1", SCHEDULER, leader="new-1", supports="shares")
+    await expect_running(cluster, "a")
+    [vgpu] = cluster.server.all(VGPUS)
+    [holder] = vgpu["status"]["holders"]
+    assert holder["limitAloneMicros"] == 1_000_000
+    assert cluster.sharepod("a")["spec"]["gpu"]["attempt"] == 2

@@ -1,10 +1,10 @@
 """Keeps new forms of demands from programs of earlier versions.
 
 During an upgrade, programs of two versions run beside each other. A demand of several shares, or
-with a limit while alone, is placed only where all that carry it out know it: the device manager,
-which says so in its Lease, and the node agent, which says so in its GPUNode. Neither mark outlives
-a rollback: the one on the Lease names the leader that wrote it, and an earlier agent writes the
-spec of its GPUNode without the other.
+with a limit while alone, is placed only where all that carry it out know it: scheduler and device
+manager, which say so in their Leases, and the node agent, which says so in its GPUNode. Each of the
+two programs reads the Lease of the other. No mark outlives a rollback: the one on a Lease names the
+leader that wrote it, and an earlier agent writes the spec of its GPUNode without the other.
 """
 
 from collections.abc import Callable
@@ -17,6 +17,7 @@ from kubeshare.api.types.constants import (
     ANNOTATION_SUPPORTS,
     DEVICE_MANAGER,
     NAMESPACE,
+    SCHEDULER,
     SUPPORTS_SHARES,
 )
 from kubeshare.api.types.v1 import GPUNode
@@ -28,6 +29,7 @@ from kubeshare.kube.controller.leader_election import TYPED_LEASES, Lease
 from kubeshare.kube.meta import Key
 
 _DEVICE_MANAGER = Key(NAMESPACE, DEVICE_MANAGER)
+_SCHEDULER = Key(NAMESPACE, SCHEDULER)
 
 
 def lease_annotations(instance: str) -> dict[str, str]:
@@ -39,11 +41,9 @@ def lease_annotations(instance: str) -> dict[str, str]:
     return {ANNOTATION_LEADER: instance, ANNOTATION_SUPPORTS: SUPPORTS_SHARES}
 
 
-def watch_device_manager(client: Client) -> Reflector[Lease]:
-    """A reflector of the Lease of the device manager alone."""
-    return Reflector(
-        client, TYPED_LEASES, namespace=NAMESPACE, fields=f"metadata.name={DEVICE_MANAGER}"
-    )
+def watch_leader(client: Client, program: str) -> Reflector[Lease]:
+    """A reflector of the Lease of one program alone."""
+    return Reflector(client, TYPED_LEASES, namespace=NAMESPACE, fields=f"metadata.name={program}")
 
 
 def is_new_form(demand: Demand) -> bool:
@@ -59,6 +59,21 @@ def leader_changed(change: Change[Lease]) -> bool:
         new.spec.holder_identity,
         new.metadata.annotations,
     )
+
+
+def outdated_scheduler(demand: Demand, leases: Store[Lease]) -> str:
+    """Why a decision about a demand may be by rules of an earlier version; ``""`` if it cannot.
+
+    Without a leader no scheduler of KubeShare decides, as where it was replaced by another one.
+
+    Args:
+        demand: the demand.
+        leases: has the Lease of the scheduler.
+    """
+    lease = leases.by_key(_SCHEDULER)
+    if lease is None or not lease.spec.holder_identity or not is_new_form(demand):
+        return ""
+    return _outdated_leader("the scheduler", lease)
 
 
 def outdated_agent(found: GPUNode | None) -> str:
@@ -110,16 +125,7 @@ class Upgrades:
         lease = self._leases.by_key(_DEVICE_MANAGER)
         if lease is None or not is_new_form(demand):
             return ""
-        annotations, holder = lease.metadata.annotations, lease.spec.holder_identity
-        supported = annotations.get(ANNOTATION_SUPPORTS, "").split(",")
-        leader = annotations.get(ANNOTATION_LEADER)
-        # A Lease that was released still says which version held it last.
-        if SUPPORTS_SHARES in supported and holder in (None, "", leader):
-            return ""
-        return (
-            f"the device manager ({holder or 'released'}) is of an earlier version, which knows "
-            "neither several shares nor a limit while alone: it is placed after the upgrade"
-        )
+        return _outdated_leader("the device manager", lease)
 
     def filter(self, demand: Demand, eligible: Eligible) -> Eligible:
         """The eligible nodes that can carry a demand out."""
@@ -128,6 +134,19 @@ class Upgrades:
         return without_outdated_agents(
             demand, eligible, lambda name: self._gpunodes.by_key(Key("", name))
         )
+
+
+def _outdated_leader(program: str, lease: Lease) -> str:
+    annotations, holder = lease.metadata.annotations, lease.spec.holder_identity
+    supported = annotations.get(ANNOTATION_SUPPORTS, "").split(",")
+    leader = annotations.get(ANNOTATION_LEADER)
+    # A Lease that was released still says which version held it last.
+    if SUPPORTS_SHARES in supported and holder in (None, "", leader):
+        return ""
+    return (
+        f"{program} ({holder or 'released'}) is of an earlier version, which knows "
+        "neither several shares nor a limit while alone: it is placed after the upgrade"
+    )
 
 
 def _refuse(eligible: Eligible, reason: Callable[[str], str]) -> Eligible:

@@ -14,7 +14,9 @@ from kubeshare.device_manager.metrics import Metrics
 from kubeshare.device_manager.placeholder.claims import Claims
 from kubeshare.device_manager.placeholder.pods import Placeholders
 from kubeshare.device_manager.pool.idle_times import IdleTimes
+from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
+from kubeshare.kube.controller.leader_election import Lease
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -24,6 +26,7 @@ class Context:
     Attributes:
         client: the API server.
         informers: the watched objects, the cluster state and the configuration.
+        schedulers: watches the Lease of the scheduler.
         policy: places a demand; also checks whether a demand fits on a given GPU.
         placeholders: creates and deletes placeholder pods.
         claims: the claims of placeholders.
@@ -35,6 +38,7 @@ class Context:
 
     client: Client
     informers: Informers
+    schedulers: Reflector[Lease]
     policy: Policy
     placeholders: Placeholders
     claims: Claims

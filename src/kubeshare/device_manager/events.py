@@ -34,8 +34,10 @@ class Events:
         self._recorder.emit(regarding, reason, "Allocating", message, type=WARNING)
 
     def rescheduled(self, sharepod: SharePod, gpuid: str) -> None:
-        """A holder that Sched added is gone, and the decision was cleared."""
-        note = f"its share of vGPU {gpuid} is gone; it is scheduled again"
+        """A holder that Sched added is gone or wrong, and the decision was cleared."""
+        note = (
+            f"its share of vGPU {gpuid} is gone, or is not what it asks for; it is scheduled again"
+        )
         self._recorder.emit(reference(SHAREPODS, sharepod), "Undone", "Undoing", note)
 
     def excluded(self, sharepod: SharePod, entry: ExcludedNode) -> None:

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Final
 
 from kubeshare.api.state.informers import start_informers
-from kubeshare.api.types.constants import DEVICE_MANAGER, MANAGER_DEVICES, NAMESPACE
-from kubeshare.api.upgrades import lease_annotations
+from kubeshare.api.types.constants import DEVICE_MANAGER, MANAGER_DEVICES, NAMESPACE, SCHEDULER
+from kubeshare.api.upgrades import lease_annotations, watch_leader
 from kubeshare.core.policies import Policy
 from kubeshare.core.policies.by_family import by_family
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
@@ -89,6 +89,7 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
     context = Context(
         client=client,
         informers=informers,
+        schedulers=program.add_reflector(watch_leader(client, SCHEDULER)),
         policy=within_gpuid_scope(
             informers.quotas.within(by_family(policy)),
             lambda: informers.configuration.now().gpuid_scope,

@@ -14,6 +14,7 @@ from kubeshare.api.state.informers import Informers, start_informers
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import (
+    DEVICE_MANAGER,
     LABEL_ROLE,
     MANAGER_SCHEDULER,
     NAMESPACE,
@@ -25,7 +26,7 @@ from kubeshare.api.upgrades import (
     Upgrades,
     leader_changed,
     lease_annotations,
-    watch_device_manager,
+    watch_leader,
 )
 from kubeshare.core.policies import Policy
 from kubeshare.core.policies.by_family import by_family
@@ -99,7 +100,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
     )
     program = Program(NAME, client, elector=elector, recorder=recorder, port=port)
     informers = start_informers(program, client, MANAGER_SCHEDULER, recorder, built)
-    leases = program.add_reflector(watch_device_manager(client))
+    leases = program.add_reflector(watch_leader(client, DEVICE_MANAGER))
     upgrades = Upgrades(leases.store, informers.gpunodes.store)
     gated: Reflector[Raw] = program.add_reflector(
         Reflector(client, PODS, labels=f"{LABEL_ROLE}={ROLE_POD}", fields="spec.nodeName=")

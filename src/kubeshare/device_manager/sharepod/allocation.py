@@ -3,13 +3,14 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
+from kubeshare.api.holder_codec import are_shares_of
 from kubeshare.api.owned_nodes import keeps_off
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, SharePod
-from kubeshare.api.upgrades import is_new_form, outdated_agent
+from kubeshare.api.upgrades import is_new_form, outdated_agent, outdated_scheduler
 from kubeshare.api.vgpu_readiness import blocker
 from kubeshare.core.demand import Demand
 from kubeshare.device_manager.context import Context
@@ -56,6 +57,7 @@ class Allocations:
         self._events = context.events
         self._nodes = context.informers.nodes.store
         self._gpunodes = context.informers.gpunodes.store
+        self._leases = context.schedulers.store
         self._configuration = context.configuration
         self._reservations = Reservations(context.cluster_state, context.policy, self._refusal)
         self._pods = pods
@@ -86,13 +88,16 @@ class Allocations:
             ConflictError: the SharePod has changed in between.
         """
         key = sharepod.metadata.key
-        missing = self._missing_holders(sharepod, gpuids)
+        if why := outdated_scheduler(demand, self._leases):
+            self._unschedulable.add(key, sharepod.metadata.creation_timestamp or "")
+            return False, status.not_allocated(Reason.UPGRADE_IN_PROGRESS, why)
+        missing = self._missing_holders(sharepod, demand, gpuids)
         if missing and sharepod.spec.gpu.attempt:
             if left := self._unheld.remaining(key, WATCH_LAG_SECONDS, sharepod.metadata.uid):
                 return False, RequeueAfter(left)
             self.forget(key)
-            await self._clear_if_lost(raw, sharepod, gpuids, missing[0])
-            if self._missing_holders(sharepod, gpuids):
+            await self._clear_if_lost(raw, sharepod, demand, gpuids)
+            if self._missing_holders(sharepod, demand, gpuids):
                 return False, None
         elif missing:
             refusal = self._outdated(sharepod.spec.node_name, demand)
@@ -145,28 +150,35 @@ class Allocations:
         return status.not_allocated(*problem) if problem else None
 
     async def _clear_if_lost(
-        self, raw: Raw, sharepod: SharePod, gpuids: Sequence[str], missing: str
+        self, raw: Raw, sharepod: SharePod, demand: Demand, gpuids: Sequence[str]
     ) -> None:
-        """Clear Sched's decision once live reads find neither the holder nor a pod."""
+        """Clear Sched's decision once live reads find neither all holders nor a pod."""
         uid, node = sharepod.metadata.uid, sharepod.spec.node_name
-        vgpu = await self._pool.refresh_identity(node, missing, uid)
-        if vgpu is not None and holder_of(vgpu, uid):
-            return
-        if await self._pods.exists(sharepod.metadata.key):
+        for gpuid in self._missing_holders(sharepod, demand, gpuids):
+            await self._pool.refresh_identity(node, gpuid, uid)
+        missing = self._missing_holders(sharepod, demand, gpuids)
+        if not missing or await self._pods.exists(sharepod.metadata.key):
             return
         for vgpu in self.vgpus(sharepod, gpuids):
             await self._pool.release(vgpu.metadata.name, uid)
         await clear_decision(self._client, raw)
-        self._events.rescheduled(sharepod, missing)
+        self._events.rescheduled(sharepod, missing[0])
 
-    def _missing_holders(self, sharepod: SharePod, gpuids: Sequence[str]) -> list[str]:
-        """The GPUIDs of which the SharePod holds no share."""
+    def _missing_holders(
+        self, sharepod: SharePod, demand: Demand, gpuids: Sequence[str]
+    ) -> list[str]:
+        """The GPUIDs of which the SharePod does not hold what it asks for."""
+        vgpus = self.vgpus(sharepod, gpuids)
         held = {
-            vgpu.gpuid
-            for vgpu in self.vgpus(sharepod, gpuids)
-            if holder_of(vgpu, sharepod.metadata.uid)
+            vgpu.gpuid: holder
+            for vgpu in vgpus
+            if (holder := holder_of(vgpu, sharepod.metadata.uid))
         }
-        return [gpuid for gpuid in gpuids if gpuid not in held]
+        missing = [gpuid for gpuid in gpuids if gpuid not in held]
+        if missing or not is_new_form(demand) or are_shares_of(vgpus, demand):
+            return missing
+        # A scheduler of an earlier version stores what it understands of a demand.
+        return [gpuid for gpuid in gpuids if not held[gpuid].pod_uid]
 
     def _ran_before(self, pod: Pod, vgpu: VGPU) -> bool:
         """Whether a container has run since before the GPU got its present placeholder.

@@ -11,6 +11,7 @@ from kubeshare.api.types.constants import CONDITION_READY
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, SharePod
+from kubeshare.api.upgrades import leader_changed
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.device_manager.context import Context
@@ -50,6 +51,7 @@ class SharePodController:
     def __init__(self, context: Context) -> None:
         client, cluster_state, events = context.client, context.cluster_state, context.events
         self._informers = context.informers
+        self._schedulers = context.schedulers
         self._sharepod_store = context.informers.sharepods.store
         self._cluster_state = cluster_state
         self._pool = cluster_state.pool
@@ -89,6 +91,7 @@ class SharePodController:
         controller.watch(informers.gpuquotas, handlers.all_unschedulable, when=limits_changed)
         controller.watch(informers.nodes, handlers.all_unschedulable)
         controller.watch(informers.configmaps, handlers.all_unschedulable)
+        controller.watch(self._schedulers, handlers.all_unschedulable, when=leader_changed)
         program.add_controller(controller)
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
