@@ -1,41 +1,18 @@
 """gpu-admission's and gpu-manager's sequences of pods, through both doors."""
 
+import asyncio
+
 import pytest
 
 from expectations.pods import expect_running
 from fakes.cluster import FakeCluster, run_scenario
-from fakes.cluster.predicates import bind, container, fit, placed, pod, schedule, start
+from fakes.cluster.disruptions import fail_gpu
+from fakes.cluster.doors import DOORS, begin, create, link_six, node_of, place
+from fakes.cluster.predicates import bind, container, fit, placed, pod
 from fakes.cluster.state import the_pod
-from fakes.cluster.vcuda import gated_pod, offer, published
-from kubeshare.api.types.v1 import VGPUS
+from fakes.cluster.vcuda import gated_pod, published
+from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.dialects.write_back import VCUDA_INDEX as INDEX
-from kubeshare.kube.resources import NODES
-
-DOORS = ("manifests", "extender")
-
-
-async def begin(cluster: FakeCluster, door: str) -> None:
-    """All nodes are Gaia's; with the door ``manifests``, their kubelets offer the resources."""
-    await start(cluster)
-    if door == "manifests":
-        for node in cluster.server.all(NODES):
-            offer(cluster, node["metadata"]["name"], 2)
-        cluster.start("scheduler")
-
-
-async def place(cluster: FakeCluster, door: str, name: str, *asked: str) -> None:
-    """Creates a pod and waits until it runs."""
-    if door == "manifests":
-        containers = [container(f"c{number}", each) for number, each in enumerate(asked)]
-        gated_pod(cluster, name, *containers)
-    else:
-        pod(cluster, name, *asked)
-        assert await schedule(cluster, name) == ""
-    await expect_running(cluster, name)
-
-
-def node_of(cluster: FakeCluster, name: str) -> str:
-    return str(the_pod(cluster, name)["spec"]["nodeName"])
 
 
 @pytest.mark.parametrize("door", DOORS)
@@ -124,11 +101,7 @@ def test_the_sequence_of_gpu_managers_allocator(door: str) -> None:
 
     async def play(cluster: FakeCluster) -> None:
         await begin(cluster, door)
-        if door == "manifests":
-            offer(cluster, "n0", 6)
-        near = {f"gpu_{a}_{b}": "PIX" for a, b in ((0, 1), (2, 3), (4, 5))}
-        bridge = {f"gpu_{a}_{b}": "PHB" for a in (0, 1) for b in (2, 3)}
-        cluster.link("n0", **near, **bridge)
+        link_six(cluster, "n0")
         await cluster.quiet(1)
         await place(cluster, door, "p1", "300")
         await place(cluster, door, "p2", "100", "100")
@@ -153,3 +126,90 @@ def test_the_sequence_of_gpu_managers_allocator(door: str) -> None:
         assert used == 6_000_000
 
     run_scenario(play, n0=6)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_two_pods_at_one_time_get_different_room(door: str) -> None:
+    """S9: two filters of gpu-admission within a millisecond know nothing of each other."""
+
+    async def play(cluster: FakeCluster) -> None:
+        await begin(cluster, door)
+        for name in "abc":
+            create(cluster, door, name, "60")
+        if door == "extender":
+            answers = await asyncio.gather(*(fit(cluster, name) for name in "abc"))
+            assert sorted(len(answer["NodeNames"]) for answer in answers) == [0, 1, 1]
+            for name in placed(cluster):
+                bind(cluster, name, "n0")
+        await cluster.until(lambda: len(placed(cluster)) == 2)
+        await expect_running(cluster, *placed(cluster))
+        assert sorted(placed(cluster).values()) == [[("n0", 0)], [("n0", 1)]]
+
+    run_scenario(play, n0=2)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_gpu_with_an_error_is_not_chosen(door: str) -> None:
+    """S15: gpu-manager reports every GPU as healthy, always."""
+
+    async def play(cluster: FakeCluster) -> None:
+        await begin(cluster, door)
+        await place(cluster, door, "before", "30")
+        [(_, failed)] = placed(cluster)["before"]
+        fail_gpu(cluster, "n0", failed)
+        await cluster.quiet(1)
+        await place(cluster, door, "after", "30")
+        assert placed(cluster)["after"] == [("n0", 1 - failed)]
+
+    run_scenario(play, n0=2)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_the_containers_of_a_pod_get_their_own_gpus_by_their_numbers(door: str) -> None:
+    """S16: a whole GPU and half of another."""
+
+    async def play(cluster: FakeCluster) -> None:
+        await begin(cluster, door)
+        await place(cluster, door, "a", "100", "50/4")
+        written = [published(cluster, "a")[f"{INDEX}{number}"] for number in (0, 1)]
+        assert sorted(written) == ["0", "1"]
+        assert [index for _, index in placed(cluster)["a"]] == [0, 1]
+
+    run_scenario(play, n0=2)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_each_gpu_of_a_node_counts_its_own_memory(door: str) -> None:
+    """S17: gpu-admission divides the memory of a node by the number of its GPUs."""
+
+    async def play(cluster: FakeCluster) -> None:
+        sizes = [{"memoryBytes": gib << 30} for gib in (8, 24)]
+        devices = [
+            gpu | size for gpu, size in zip(cluster.actors.devices["n0"], sizes, strict=True)
+        ]
+        cluster.server.change(GPUNODES, "n0", "", lambda obj: obj["spec"].update(devices=devices))
+        await begin(cluster, door)
+        for name in "ab":  # 40 blocks are 10 GiB: more than GPU 0 has, less than their average
+            await place(cluster, door, name, "50/40")
+        assert placed(cluster) == {name: [("n0", 1)] for name in "ab"}
+        create(cluster, door, "c", "50/40")
+        if door == "extender":
+            [reason] = (await fit(cluster, "c"))["FailedNodes"].values()
+        else:
+            await cluster.until(lambda: cluster.pod_condition("c").get("status") == "False")
+            reason = cluster.pod_condition("c")["message"]
+        assert "8Gi" in reason
+
+    run_scenario(play, n0=2)
+
+
+@pytest.mark.parametrize("door", DOORS)
+def test_a_node_without_gpus_is_passed_over(door: str) -> None:
+    """S18."""
+
+    async def play(cluster: FakeCluster) -> None:
+        await begin(cluster, door)
+        await place(cluster, door, "a", "50")
+        assert node_of(cluster, "a") == "n1"
+
+    run_scenario(play, n0=0, n1=1)

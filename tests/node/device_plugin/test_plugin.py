@@ -8,10 +8,13 @@ from typing import Any
 
 import grpc
 import grpc.aio
+import pytest
 from structlog.testing import capture_logs
 
+from kubeshare.dialects.vcuda import CORE, MEMORY
 from kubeshare.node.device_plugin.plugin import DevicePlugin
 from kubeshare.node.device_plugin.units import GpuUnits
+from kubeshare.node.device_plugin.vcuda import CORE_ENDPOINT, MEMORY_ENDPOINT
 from kubeshare.node.proto import deviceplugin_pb2 as messages
 from kubeshare.simulator.control import until
 
@@ -97,8 +100,10 @@ class Kubelet:
 
 
 @asynccontextmanager
-async def running(folder: Path) -> AsyncIterator[tuple[Kubelet, DevicePlugin]]:
-    kubelet, plugin = Kubelet(folder), DevicePlugin(folder, RESOURCE, "ours.sock")
+async def running(
+    folder: Path, resource: str = RESOURCE, endpoint: str = "ours.sock"
+) -> AsyncIterator[tuple[Kubelet, DevicePlugin]]:
+    kubelet, plugin = Kubelet(folder), DevicePlugin(folder, resource, endpoint)
     await kubelet.start()
     task = asyncio.create_task(plugin.run())
     try:
@@ -143,6 +148,29 @@ def test_allocate_answers_nothing_that_attaches(tmp_path: Path) -> None:
             await until(lambda: len(kubelet.devices) == 2)
             answer = await kubelet.allocate("GPU-a-_-0")
             assert list(answer.container_responses) == [messages.ContainerAllocateResponse()]
+
+    asyncio.run(main())
+
+
+@pytest.mark.parametrize(
+    ("resource", "endpoint", "units", "asked"),
+    [(CORE, CORE_ENDPOINT, 100, 10), (MEMORY, MEMORY_ENDPOINT, 64, 1)],
+)
+def test_both_resources_of_gaia_are_registered_and_allocated(
+    tmp_path: Path, resource: str, endpoint: str, units: int, asked: int
+) -> None:
+    """S6: two containers of 10 cores and one block each."""
+
+    async def main() -> None:
+        async with running(tmp_path, resource, endpoint) as (kubelet, plugin):
+            plugin.offer((GpuUnits("GPU-a", units, healthy=True),))
+            await until(lambda: len(kubelet.devices) == units)
+            (request,) = kubelet.requests
+            assert (request.resource_name, request.endpoint) == (resource, endpoint)
+            ids = sorted(kubelet.devices)
+            for first in (0, asked):
+                answer = await kubelet.allocate(*ids[first : first + asked])
+                assert len(answer.container_responses) == 1
 
     asyncio.run(main())
 

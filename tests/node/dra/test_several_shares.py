@@ -54,6 +54,14 @@ def prepare(running: Running, claim: ClaimReference = CLAIM) -> list[PreparedDev
     return run_virtual(main())
 
 
+def unprepare(running: Running) -> None:
+    async def main() -> None:
+        async with running() as agent:
+            await agent.unprepare(CLAIM)
+
+    run_virtual(main())
+
+
 def refusal(running: Running, claim: ClaimReference = CLAIM) -> str:
     with pytest.raises(ClaimRefusedError) as caught:
         prepare(running, claim)
@@ -227,12 +235,7 @@ def test_unprepare_removes_all_grants_and_the_holders_of_all_shares(
     apart: Cluster, server: FakeApiServer, agent: Running, paths: NodePaths
 ) -> None:
     prepare(agent)
-
-    async def main() -> None:
-        async with agent() as running:
-            await running.unprepare(CLAIM)
-
-    run_virtual(main())
+    unprepare(agent)
     assert nothing_is_left(paths)
     assert apart.holders("red") == ["b"]
     assert sum(asked.verb == "patch" for asked in server.requests) == 1
@@ -278,13 +281,15 @@ def test_a_grant_that_cannot_be_read_goes_with_its_claim(agent: Running, paths: 
 def test_each_container_of_a_vcuda_pod_gets_what_it_asks_for(
     cluster: Cluster, agent: Running, paths: NodePaths, cores: str, gpu: str
 ) -> None:
-    """Its shares have the names of its containers, and no annotation lists them."""
-    spec = {
-        "containers": [
-            {"name": name, "resources": {"limits": {CORE: amount, MEMORY: "4"}}}
-            for name, amount in (("main", cores), ("side", "20"))
-        ]
-    }
+    """S5: one without a GPU gets nothing, and nothing is left when the pod has gone.
+
+    The shares have the names of the containers, and no annotation lists them.
+    """
+    asking = [
+        {"name": name, "resources": {"limits": {CORE: amount, MEMORY: "4"}}}
+        for name, amount in (("main", cores), ("side", "20"))
+    ]
+    spec = {"containers": [*asking, {"name": "bare"}]}
     cluster.add_pod("a", claimed=True)
     cluster.server.change(PODS, "a", "default", lambda pod: pod["spec"].update(spec))
     if gpu == A_GPU.uuid:
@@ -294,10 +299,14 @@ def test_each_container_of_a_vcuda_pod_gets_what_it_asks_for(
         cluster.add_vgpu("blue", holder("main"), uuid=gpu)
     for name in ("main", "side"):
         write_daemon_status(paths, f"{CLAIM.uid}.{name}", "ACTIVE")
-    assert [device.cdi_devices for device in prepare(agent)] == [
+    first = prepare(agent)
+    assert [device.cdi_devices for device in first] == [
         (f"nvidia.com/gpu={gpu}", f"kubeshare.nthu/claim={CLAIM.uid}.main"),
         (f"nvidia.com/gpu={A_GPU.uuid}", f"kubeshare.nthu/claim={CLAIM.uid}.side"),
     ]
+    assert prepare(agent) == first
+    unprepare(agent)
+    assert nothing_is_left(paths)
 
 
 def revoked(running: Running, cluster: Cluster) -> list[dict[str, Any]]:
