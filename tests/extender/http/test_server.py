@@ -182,6 +182,29 @@ def test_a_silent_client_loses_its_connection(sent: bytes) -> None:
     run(test)
 
 
+def test_a_client_that_sends_byte_after_byte_has_the_time_of_one_head() -> None:
+    async def test(service: Echo, server: HttpServer) -> None:
+        async with asyncio.timeout(SECONDS):
+            reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
+            answer = asyncio.create_task(reader.read())
+            while not answer.done():
+                writer.write(b"P")
+                await asyncio.wait([answer], timeout=LIMITS.head_seconds / 10)
+            writer.close()
+        assert service.seen == []
+
+    run(test)
+
+
+def test_by_default_100_mb_are_refused_before_they_are_sent() -> None:
+    async def test(service: Echo, server: HttpServer) -> None:
+        answer = await exchange(server, post("/a", length=100 << 20))
+        assert answer.startswith(b"HTTP/1.1 413 ")
+        assert service.seen == []
+
+    run(test, msgspec.structs.replace(Limits(), linger_seconds=0.2))
+
+
 def test_a_client_that_leaves_is_no_error() -> None:
     async def test(service: Echo, server: HttpServer) -> None:
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)

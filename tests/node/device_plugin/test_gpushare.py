@@ -2,12 +2,14 @@
 
 import asyncio
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import Any
 
 import msgspec
 import pytest
 
 from fakes.node import A_GPU, NODE, OTHER_GPU, Cluster, FixedGpus
+from fakes.node.device_plugins import PluginKubelet
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES
 from kubeshare.core.units import MI
@@ -32,7 +34,16 @@ class Offer:
     def __init__(self, server: FakeApiServer, gpus: FixedGpus, paths: NodePaths) -> None:
         self.server, self.gpus, self._paths = server, gpus, paths
 
-    def run(self, act: Callable[[GpushareResources], Awaitable[None]]) -> None:
+    @property
+    def plugins_folder(self) -> Path:
+        """Where the kubelet and its plugins have their sockets."""
+        return self._paths.device_plugins_folder
+
+    def run(
+        self, act: Callable[[GpushareResources], Awaitable[None]], *, plugin: bool = False
+    ) -> None:
+        """Run a test in virtual time; with the plugin on real sockets, in real time."""
+
         async def main() -> None:
             async with self.server.client("node-agent") as client:
                 inventory = Inventory(client, NODE, self.gpus, lambda: {A_GPU.uuid})
@@ -45,12 +56,13 @@ class Offer:
                     offered.configmaps.run(),
                     offered.controller.run(),
                     events.run(),
+                    *([offered.plugin.run()] if plugin else []),
                 )
                 await act(offered)
                 work.cancel()
                 await asyncio.gather(work, return_exceptions=True)
 
-        run_virtual(main())
+        (asyncio.run if plugin else run_virtual)(main())
 
     def owned(self, *, accepts: bool = True, mode: str = "owned", reason: str = "Owned") -> None:
         """Record the mode of the node, as the device manager does."""
@@ -220,6 +232,34 @@ def test_a_count_that_the_kubelet_has_reset_is_written_again(offer: Offer) -> No
         await until(lambda: offer.count == "2")
 
     offer.run(act)
+
+
+def test_a_kubelet_that_restarts_gets_one_registration_and_the_count_is_not_written(
+    offer: Offer,
+) -> None:
+    """Case 30 of the published ones."""
+
+    async def act(offered: GpushareResources) -> None:
+        offer.plugins_folder.mkdir(parents=True, exist_ok=True)
+        kubelet = PluginKubelet(offer.plugins_folder)
+        await kubelet.start()
+        await offer.begin()
+        await until(lambda: len(kubelet.devices) == 32 and offer.count == "2")
+        writes = patches_of_the_node(offer.server)
+        await kubelet.stop()
+        kubelet.requests.clear()
+        kubelet.devices = {}
+        await kubelet.start()
+        await until(lambda: len(kubelet.devices) == 32)
+        assert [each.resource_name for each in kubelet.requests] == ["aliyun.com/gpu-mem"]
+        assert patches_of_the_node(offer.server) == writes == 1
+        await kubelet.stop()
+
+    offer.run(act, plugin=True)
+
+
+def patches_of_the_node(server: FakeApiServer) -> int:
+    return len([each for each in server.requests if each.resource == "nodes/status"])
 
 
 def test_the_count_of_a_node_that_is_not_owned_is_left_to_its_writer(offer: Offer) -> None:

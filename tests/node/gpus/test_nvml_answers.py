@@ -9,6 +9,7 @@ import pytest
 
 import kubeshare
 from kubeshare.api.types.v1 import GPUDevice, GPULink
+from kubeshare.node.device_plugin.units import divide
 from kubeshare.node.gpus import discovery
 from kubeshare.node.gpus.discovery import DiscoveryError, GpuProcess, NvmlGpus
 
@@ -214,6 +215,18 @@ def test_an_xid_is_a_fault_until_the_gpu_has_recovered(driver: Driver, root: Pat
     assert all(device.healthy for device in gpus.read().devices)
     assert all(device.healthy for device in gpus.read().devices)
     assert len(driver.registered) == 2
+
+
+def test_an_xid_of_a_gpu_makes_its_units_unhealthy_and_one_of_a_program_does_not(
+    driver: Driver, root: Path
+) -> None:
+    """Case 35 of gpushare's published ones."""
+    driver.gpus = [gpu(0), gpu(1)]
+    gpus = NvmlGpus(root)
+    for xid, healthy in ((31, [True, True]), (48, [True, False])):
+        driver.events = [(1, xid)]
+        units = divide(gpus.read().devices, 1 << 30, usable=True)
+        assert [each.healthy for each in units] == healthy
 
 
 def test_the_link_of_each_pair_is_nvlink_before_pcie(driver: Driver, root: Path) -> None:

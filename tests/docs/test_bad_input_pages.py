@@ -1,0 +1,78 @@
+"""Each row of the tables about bad input names a case that a test has."""
+
+import ast
+import re
+from pathlib import Path
+
+import pytest
+
+TESTS = Path(__file__).parents[1]
+DOCS = TESTS.parent / "docs"
+
+BAD = "extender/test_bad_input.py"
+BINDING, SERVICE = "extender/test_binding.py", "extender/test_service.py"
+SERVER, ARGUMENTS = "extender/http/test_server.py", "extender/wire/test_arguments.py"
+POLICY = "deploy/test_gpushare_pods.py"
+
+GPUSHARE = {
+    "asks for a fraction": (POLICY, "test_a_bad_gpushare_pod_is_refused_by_name"),
+    "asks for 0": (POLICY, "test_a_bad_gpushare_pod_is_refused_by_name"),
+    "asks for more than any": (BAD, "test_more_than_any_gpu_has_waits_with_the_memory_of_each_gpu"),
+    "has a `gpu-count` label that is no": (POLICY, "test_a_bad_gpushare_pod_is_refused_by_name"),
+    "has a `gpu-count` label that does": (BAD, "test_what_contradicts_the_memory_is_refused"),
+    "asks for `tencent.com": (BAD, "test_containers_that_ask_for_two_families_are_refused"),
+    "asks for a share in another": (BAD, "test_what_contradicts_the_memory_is_refused"),
+    "has `kubeshare.nthu/limit`": (BAD, "test_what_contradicts_the_memory_is_refused"),
+    "names a node": (POLICY, "test_a_gpushare_pod_that_names_a_node_is_refused"),
+    "finds no dedicated": (BAD, "test_a_node_that_is_not_gpushares_takes_no_pod"),
+    "was bound before": (
+        "extender/test_published_lives.py",
+        "test_32_a_running_pod_without_annotations_is_pending_for_inspect_and_uses_no_gpu",
+    ),
+}
+EXTENDER = {
+    "no JSON": (BAD, "test_what_cannot_be_ranked_is_a_bad_request"),
+    "another shape": (ARGUMENTS, "test_what_cannot_be_read_is_refused"),
+    "a body of more": (SERVER, "test_by_default_100_mb_are_refused_before_they_are_sent"),
+    "a head that takes": (
+        SERVER,
+        "test_a_client_that_sends_byte_after_byte_has_the_time_of_one_head",
+    ),
+    "another method": (SERVICE, "test_other_paths_and_methods"),
+    "an amount that": (BAD, "test_an_amount_that_is_no_number_of_units_is_refused"),
+    "an unknown node": (SERVICE, "test_a_filter_keeps_the_nodes_with_room_on_one_gpu"),
+    "a pod that is gone": (BINDING, "test_a_bind_of_what_is_not_there_writes_nothing"),
+    "a pod without `kubeshare": (BINDING, "test_a_pod_that_the_policy_has_not_seen_is_refused"),
+    "a pod that asks for no": (BINDING, "test_a_pod_that_asks_for_no_share_is_not_bound"),
+    "the pod of a SharePod": (BINDING, "test_the_pod_of_a_sharepod_gets_no_second_share"),
+    "a pod with KubeShare's": (
+        "extender/test_door.py",
+        "test_a_gated_pod_is_not_bound_and_keeps_what_sched_has_reserved",
+    ),
+    "annotations that claim": (BAD, "test_annotations_that_a_user_writes_choose_and_hold_nothing"),
+    "a pod that is bound": (SERVICE, "test_a_pod_that_sched_has_placed_is_bound_and_nothing_else"),
+}
+
+
+def rows(page: str, heading: str) -> list[str]:
+    """The first cells of the table under a heading."""
+    section = (DOCS / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    cells: list[str] = re.findall(r"^\| (.*?) \|", section, flags=re.MULTILINE)
+    return cells[1:]
+
+
+@pytest.mark.parametrize(
+    ("page", "heading", "cases"),
+    [
+        ("gpushare.md", "What is refused", GPUSHARE),
+        ("extender.md", "What bad input gets", EXTENDER),
+    ],
+)
+def test_each_row_has_a_test(page: str, heading: str, cases: dict[str, tuple[str, str]]) -> None:
+    found = rows(page, heading)
+    assert len(found) == len(cases)
+    for row, (beginning, (file, name)) in zip(found, cases.items(), strict=True):
+        assert row.startswith(beginning)
+        defined = ast.walk(ast.parse((TESTS / file).read_text()))
+        kinds = (ast.FunctionDef, ast.AsyncFunctionDef)
+        assert name in {each.name for each in defined if isinstance(each, kinds)}, row
