@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any
 
 from kubeshare.install.manifests import Manifest, resource_of
+from kubeshare.install.rollback import not_understood
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import (
     AlreadyExistsError,
@@ -45,9 +46,12 @@ async def install(client: Client, manifests: list[Manifest], *, deadline: float,
         say: shown a line for each step.
 
     Raises:
-        RolloutError: a manifest was refused, or a program is not up within the deadline.
+        RolloutError: the cluster has holders that this version does not understand, a manifest
+            was refused, or a program is not up within the deadline.
         UnreachableError: the API server does not answer.
     """
+    if refused := await not_understood(client, manifests):
+        raise RolloutError(refused)
     await _apply_all(client, [m for m in manifests if m["kind"] not in _WORKLOADS], say)
     crds = [m for m in manifests if m["kind"] == "CustomResourceDefinition"]
     await asyncio.gather(*(_wait(client, crd, _established, deadline) for crd in crds))
