@@ -107,7 +107,6 @@ async def test_a_plain_pod_is_shown_as_a_sharepod_is(cluster: FakeCluster) -> No
     await expect_scale_up_pods(cluster, 0)
 
 
-@pytest.mark.slow
 @scenario(n1=2)
 async def test_of_a_gang_those_are_shown_for_which_there_is_no_room(cluster: FakeCluster) -> None:
     await full(cluster, 4)

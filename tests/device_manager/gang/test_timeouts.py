@@ -1,15 +1,11 @@
 """A gang that does not start in time gives all its shares back."""
 
-import pytest
-
 from expectations.pods import expect_event, expect_no_pod, expect_running
 from expectations.scheduling import expect_pending, expect_scheduled
 from expectations.vgpus import expect_cleaned_up, expect_no_vgpus
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.simulator.control import Fault
-
-pytestmark = pytest.mark.slow
 
 
 def gang(cluster: FakeCluster, *names: str) -> None:

@@ -394,7 +394,6 @@ async def test_a_decision_for_a_gpu_that_has_failed_meanwhile_is_made_again_else
     assert_scheduled(cluster, "b", node="n2")
 
 
-@pytest.mark.slow
 @scenario(n1=2)
 async def test_of_a_gpu_that_has_failed_another_one_of_the_same_node_takes_the_place(
     cluster: FakeCluster,

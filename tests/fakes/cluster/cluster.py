@@ -205,6 +205,7 @@ class FakeCluster(ClusterObjects):
     async def play(self, scenario: Callable[["FakeCluster"], Awaitable[None]]) -> None:
         random.seed(self._seed)
         with ExitStack() as stack:
+            stack.enter_context(self.invariants.no_bugs())
             if self.agents:
                 self._make_machines(
                     Path(

@@ -1,7 +1,11 @@
 """Checks after each change what must always hold, whatever fails."""
 
 import math
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
+
+import structlog
 
 from fakes.cluster.actors import Actors
 from fakes.cluster.pods import ended, holders, requested
@@ -42,6 +46,27 @@ class Invariants:
             for uid in sorted(set(held))
             if held.count(uid) > self._asked.get(uid, 1)
         ]
+
+    @contextmanager
+    def no_bugs(self) -> Iterator[None]:
+        """A program that meets an exception other than the API server's has a bug.
+
+        It logs the exception and tries again, so the scenario might succeed all the same.
+        """
+        processors = structlog.get_config()["processors"]
+        processors.insert(0, self._see)
+        try:
+            yield
+        finally:
+            if self._see in processors:
+                processors.remove(self._see)
+
+    def _see(
+        self, _: structlog.typing.WrappedLogger, __: str, line: structlog.typing.EventDict
+    ) -> structlog.typing.EventDict:
+        if error := line.get("exc_info"):
+            self.violations.append(f"{line['event']}: {error!r}")
+        return line
 
     def _check(self) -> None:
         for vgpu in self._server.all(VGPUS):

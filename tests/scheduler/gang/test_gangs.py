@@ -190,7 +190,6 @@ async def cut_off(cluster: FakeCluster) -> str:
     return next(gpuid for gpuid, held in cluster.vgpus().items() if not held)
 
 
-@pytest.mark.slow
 @scenario(n1=3)
 async def test_what_was_taken_is_given_back_where_the_rest_has_no_room_any_more(
     cluster: FakeCluster,
@@ -205,7 +204,6 @@ async def test_what_was_taken_is_given_back_where_the_rest_has_no_room_any_more(
         assert_pending(cluster, name, "room for 2 of the 3", reason="GangNoRoom")
 
 
-@pytest.mark.slow
 @scenario(n1=3)
 async def test_what_was_taken_is_given_back_when_a_member_is_gone(cluster: FakeCluster) -> None:
     await cut_off(cluster)
@@ -260,7 +258,6 @@ async def test_a_sharepod_and_a_plain_pod_may_be_of_one_gang(cluster: FakeCluste
     await expect_running(cluster, "a", "b")
 
 
-@pytest.mark.slow
 @scenario(n1=2)
 async def test_no_pod_of_a_gang_is_let_go_before_all_of_their_gpus_are_there(
     cluster: FakeCluster,
@@ -394,7 +391,6 @@ async def test_a_gpu_of_a_gang_that_fails_before_all_are_there_is_left_for_anoth
     await expect_running(cluster, "a", "b")
 
 
-@pytest.mark.slow
 @scenario(n1=1, n2=1, n3=2)
 async def test_a_gang_that_is_moved_on_has_no_more_time_than_others_to_start(
     cluster: FakeCluster,

@@ -173,7 +173,6 @@ async def test_the_place_is_kept_from_those_of_lower_priority_until_it_is_free(
     await expect_running(cluster, "small")
 
 
-@pytest.mark.slow
 @scenario(n1=1)
 async def test_a_place_is_not_kept_for_ever(cluster: FakeCluster) -> None:
     await low_ones(cluster, a="0.8")

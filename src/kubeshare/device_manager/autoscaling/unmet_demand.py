@@ -103,6 +103,9 @@ class UnmetDemand:
         placed = 0
         with ledger.what_if():
             for member in members:
+                if ledger.held_by(member.demand.uid):
+                    placed += 1  # its holder is there before the decision is written
+                    continue
                 demand = self._eligible_demand(member)
                 decision = self._policy(ledger, demand)
                 if decision.node is not None:
@@ -113,8 +116,10 @@ class UnmetDemand:
         return unplaced[: max(0, members[0].needed - placed)] if unplaced else []
 
     def _is_helped(self, requester: PendingRequester) -> bool:
-        demand = self._eligible_demand(requester)
-        return new_node_helps(self._policy, self._cluster_state.ledger(), demand)
+        ledger = self._cluster_state.ledger()
+        if ledger.held_by(requester.demand.uid):
+            return False
+        return new_node_helps(self._policy, ledger, self._eligible_demand(requester))
 
     def _eligible_demand(self, requester: PendingRequester) -> Demand:
         """The demand of a requester, restricted to the nodes that its pod may go to."""
