@@ -140,6 +140,7 @@ def test_a_file_that_is_too_large_is_refused() -> None:
         ("{name: n1, fre: 1}", "nodes[0].fre: unknown key (did you mean free?)"),
         ("{name: n1, gpus: 8}", "nodes[0].gpus: is a field of policies binpack and topology"),
         ("{name: n1, gpus: 8, owned: false}", "nodes[0].gpus: is a field of policies binpack and"),
+        ("{name: n1, placement: spread}", "nodes[0].placement: is a field of policy binpack"),
         ("{name: n1, owned: 1}", "nodes[0].owned: must be true or false, not a number '1'"),
         ("{name: n1, owned: true, free: 1}", "nodes[0].free: an owned node has no free GPU: each"),
         ("{name: n1, free: -1}", "nodes[0].free: must be from 0 to 100000"),
@@ -343,6 +344,14 @@ def test_gpus_of_a_node_are_numbered() -> None:
     other = ledger.devices["n2/5"]
     assert (other.model, other.memory_bytes, other.compute_left) == ("T4", 8 * GI, 500_000)
     assert ledger.nodes["n1"].pool == "p"
+
+
+def test_a_node_of_gpushare_packs_or_spreads() -> None:
+    text = "policy: binpack\nnodes:\n  - {{name: n1, gpus: 2, placement: {}}}\nevents: []\n"
+    for placement in ("binpack", "spread"):
+        [node] = read_scenario(text.format(placement).encode(), "s.yaml").ledger.nodes.values()
+        assert node.spread is (placement == "spread")
+    assert "s.yaml:3: nodes[0].placement: must be binpack or spread" in refusal(text.format("even"))
 
 
 @pytest.mark.parametrize("policy", ["locality", "binpack", "topology"])

@@ -19,8 +19,9 @@ from kubeshare.dialects.scenario.strict_yaml import Field, suggestion
 DEFAULT_MEMORY: Final = 16 * GI
 """Bytes of a GPU's memory if the file does not give them."""
 
-_NODE = ("name", "pool", "gpu", "free", "unhealthy", "vgpus", "owned")
+_NODE = ("name", "pool", "gpu", "free", "unhealthy", "vgpus", "owned", "placement")
 _NUMBERED = ("gpus", "topology", "topoMatrix")
+_PLACEMENTS = ("binpack", "spread")
 _GPU = ("model", "memory")
 _LEFT = ("compute", "memory", "affinity", "antiAffinity", "exclusion", "idle")
 _VGPU = ("id", *_LEFT, "holders", "model", "memoryTotal")
@@ -67,7 +68,9 @@ class Cluster:
         links = _read_links(entries)
         free = _count(entries["free"]) if "free" in entries else 0
         pool = entries["pool"].text() if "pool" in entries else ""
-        self.ledger.add_node(Node(name, (gpu,) * free, frozenset([gpu]), pool=pool, links=links))
+        spread = "placement" in entries and self._read_placement(entries["placement"]) == "spread"
+        node = Node(name, (gpu,) * free, frozenset([gpu]), pool=pool, links=links, spread=spread)
+        self.ledger.add_node(node)
         numbered = {device.id: device for device in self._numbered_gpus(entries, name, gpu, links)}
         devices = dict(numbered)
         listed: set[str] = set()
@@ -90,6 +93,14 @@ class Cluster:
                 entries[key].fail("is a field of policies binpack and topology, and of owned nodes")
         if owned and "free" in entries:
             entries["free"].fail("an owned node has no free GPU: each of its GPUs is a vGPU")
+
+    def _read_placement(self, field: Field) -> str:
+        """How shares are placed on the GPUs of a node, as the label of gpushare nodes says."""
+        if not self._family.spreads:
+            field.fail("is a field of policy binpack")
+        if (placement := field.name()) not in _PLACEMENTS:
+            field.fail(f"must be {' or '.join(_PLACEMENTS)}")
+        return placement
 
     def _numbered_gpus(
         self, entries: Entries, node: str, gpu: FreeGpu, links: Links

@@ -54,6 +54,7 @@ class Family(msgspec.Struct, frozen=True):
         numbered: whether its nodes have numbered GPUs, all of them vGPUs.
         pooled: whether its vGPUs may have names, not only numbers.
         amounts: parses the amounts of a request, or of one of its shares.
+        spreads: whether its nodes may spread shares over their GPUs.
         of_share: the fields that its shares have.
     """
 
@@ -63,6 +64,7 @@ class Family(msgspec.Struct, frozen=True):
     numbered: bool
     pooled: bool
     amounts: Callable[[Entries], Amounts]
+    spreads: bool = False
 
     @property
     def request(self) -> tuple[str, ...]:
@@ -237,6 +239,7 @@ _FAMILIES: Final[Mapping[str, Family]] = {
         numbered=True,
         pooled=False,
         amounts=_gpu_memory,
+        spreads=True,
     ),
     "topology": Family(
         fields=("cores", "memoryBlocks"),
