@@ -6,7 +6,9 @@ import pytest
 
 from expectations.pods import expect_condition, expect_event, expect_running
 from expectations.scheduling import assert_scheduled, expect_decided, expect_pending
+from expectations.vgpus import expect_phases
 from fakes.cluster import FakeCluster, run_scenario
+from fakes.cluster.disruptions import own
 from fakes.cluster.gpushare import dedicate, gated_pod
 from fakes.cluster.quotas import label_gpus, limit
 from kubeshare.cli.explain import command
@@ -75,6 +77,25 @@ def test_one_that_is_placed_is_told_where_and_why_not_elsewhere() -> None:
         assert printed["decision"] == "bound"
 
     run_scenario(scenario, n1=2)
+
+
+def test_one_whose_gpu_is_given_out_twice_is_told_what_to_do() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.start()
+        own(cluster, "n1")
+        await expect_phases(cluster, "Idle", seconds=2 * SETTLED_SECONDS)
+        await cluster.run("a")
+        [gpuid] = cluster.vgpus()
+        assert "degraded" not in json.loads(command._as_json(await explained(cluster, "a")))
+        cluster.offer("n1", 1)
+        await expect_condition(cluster, "a", "Allocated", "GPUsOffered")
+        finding = await explained(cluster, "a")
+        words = json.loads(command._as_json(finding))["degraded"][f"n1/{gpuid}"]
+        assert words.startswith("GPUsOffered: another pod may get GPU")
+        assert "kubectl cordon n1" in words
+        assert f"    n1/{gpuid} is degraded: {words}" in command._as_text(finding).splitlines()
+
+    run_scenario(scenario, n1=1)
 
 
 def test_a_new_vgpu_is_explained_by_who_chooses_its_gpu() -> None:

@@ -83,7 +83,7 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
     informers = start_informers(program, client, MANAGER_DEVICES, recorder, built)
     index_by_vgpu(informers.sharepods.store)
     cluster_state = informers.cluster_state
-    events, metrics = Events(recorder), Metrics(program.registry)
+    events, metrics = Events(recorder), Metrics(program.registry, cluster_state.pool.all)
     claims = Claims(client)
     program.add_reflector(claims.reflector)
     context = Context(

@@ -316,6 +316,34 @@ async def test_an_owned_node_that_offers_gpus_again_accepts_no_holder(cluster: F
     await expect_condition(cluster, "a", "Allocated", "Allocated")
 
 
+@scenario(n1=1)
+async def test_a_gpu_that_is_given_out_twice_is_told_until_only_one_has_it(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start()
+    await taken_over(cluster, "n1")
+    await cluster.run("a", "0.3")
+    [gpuid] = cluster.vgpus()
+    cluster.offer("n1", 1)
+    found = await expect_owned(cluster, "n1", "GPUsOffered")
+    assert "`kubectl cordon n1` and `kubectl label node n1" in found["message"]
+    assert found["message"].endswith(f"evict` says otherwise: {gpuid}")
+    cluster.native_pod("whole")
+    await expect_running(cluster, "whole")
+    await expect_condition(cluster, "a", "Allocated", "GPUsInUse")
+    assert "given out twice" in str(cluster.vgpu(gpuid)["status"]["conditions"])
+    assert owned(cluster, "n1")["message"].endswith("GPUs of this node have: default/whole")
+    await expect_event(cluster, gpuid, "GPUsInUse")
+    assert cluster.running("a")
+    assert cluster.vgpus() == {gpuid: ["a"]}
+    stop_plugin(cluster, "n1")
+    await expect_owned(cluster, "n1", "GPUsInUse")
+    await expect_condition(cluster, "a", "Allocated", "GPUsInUse")
+    cluster.end("whole")
+    await expect_owned(cluster, "n1")
+    await expect_condition(cluster, "a", "Allocated", "Allocated")
+
+
 @scenario(n1=2)
 async def test_a_gpu_that_is_replaced_has_a_vgpu_of_its_own(cluster: FakeCluster) -> None:
     cluster.start()

@@ -15,6 +15,7 @@ import msgspec
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.sharepods import original_demand
 from kubeshare.api.types.v1 import SHAREPODS, GPUSpec
+from kubeshare.api.vgpu_readiness import failure
 from kubeshare.cli.decision_output import as_fields, as_lines
 from kubeshare.cli.explain.cluster_reader import Seen, read
 from kubeshare.cli.explain.gang import GangFinding, controller_of, of_gang, read_members
@@ -59,6 +60,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         change: the smallest change that would place it, while it is pending.
         gang: the state of its gang, if it has one.
         preemption: the pods that it would preempt, or why none; ``""`` where it is not pending.
+        degraded: what is wrong with GPUs of ``held``, by their path.
     """
 
     name: str
@@ -67,6 +69,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     change: Change | None = None
     gang: GangFinding | None = None
     preemption: str = ""
+    degraded: Mapping[str, str] = {}
 
 
 @click.command(
@@ -163,7 +166,17 @@ async def find_out(client: "Client", chosen: Policy, name: str, namespace: str) 
         change=change,
         gang=together,
         preemption=preemption(seen, claim, needed, standing.priority) if waits else "",
+        degraded=_degraded(seen, demand.uid),
     )
+
+
+def _degraded(seen: Seen, uid: str) -> dict[str, str]:
+    """What is wrong with the vGPUs of which a demand holds a share, by ``node/GPUID``."""
+    return {
+        f"{vgpu.spec.node_name}/{vgpu.gpuid}": f"{problem.reason}: {problem.message}"
+        for vgpu in seen.held_by(uid)
+        if (problem := failure(vgpu))
+    }
 
 
 async def _read(
@@ -215,6 +228,8 @@ def _as_json(finding: Finding) -> str:
         }
     if finding.preemption:
         known["preemption"] = finding.preemption
+    if finding.degraded:
+        known["degraded"] = dict(finding.degraded)
     return json.dumps(known)
 
 
@@ -223,6 +238,7 @@ def _as_text(finding: Finding) -> str:
     if finding.held:
         head = f"{head} has {', '.join(finding.held)}; placed now it would be"
     lines = [*as_lines(head, finding.decision, finding.change)]
+    lines += [f"    {path} is degraded: {words}" for path, words in finding.degraded.items()]
     lines += [f"    {words}" for words in _new_gpus(finding.decision)]
     lines += [f"    {finding.preemption}"] if finding.preemption else []
     return "\n".join([*lines, *(_of_gang(finding.gang) if finding.gang else ())])

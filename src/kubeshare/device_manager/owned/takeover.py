@@ -125,7 +125,9 @@ def decide(facts: Facts) -> Ownership:
     if conflict is None and not owned:
         conflict = _unresolved(facts)
     if conflict is not None:
-        return _refused(MODE_OWNED if owned else MODE_SHARED, conflict)
+        reason, message = conflict
+        mode = MODE_OWNED if owned else MODE_SHARED
+        return _refused(mode, (reason, message + _given_twice(facts, reason)))
     message = f"KubeShare owns the GPUs of node {facts.node}: each has a static vGPU"
     return Ownership(mode=MODE_OWNED, accepts=True, reason=Reason.OWNED, message=message)
 
@@ -228,6 +230,18 @@ def _conflict(facts: Facts) -> tuple[Reason, str] | None:
             "Delete them, or wait until they have ended"
         )
     return None
+
+
+def _given_twice(facts: Facts, reason: Reason) -> str:
+    """What a conflict means on a node whose vGPUs are in use, as a sentence; ``""`` elsewhere."""
+    if not facts.held or reason not in (Reason.GPUS_OFFERED, Reason.GPUS_IN_USE):
+        return ""
+    users = (*facts.users, *facts.legacy)
+    others = f"; GPUs of this node have: {_names(users)}" if users and facts.offered else ""
+    return (
+        f". Until then GPUs can be given out twice: these vGPUs accept no more pods, and their "
+        f"pods stay unless `gpuFailure: evict` says otherwise: {_names(facts.held)}{others}"
+    )
 
 
 def _unresolved(facts: Facts) -> tuple[Reason, str] | None:

@@ -137,10 +137,14 @@ class VGPUHealth:
 
 
 def _offered(vgpu: VGPU, found: GPUNode | None) -> Problem | None:
-    """Whether another pod may get the GPU of a static vGPU, by the condition of its GPUNode."""
+    """Whether another pod has or may get the GPU of a static vGPU, by what its GPUNode says."""
     owned = find_condition(found.status.conditions, CONDITION_OWNED) if found else None
     if owned is None or owned.reason not in (Reason.GPUS_OFFERED, Reason.GPUS_IN_USE):
         return None
+    if found and any(gpu.in_use for gpu in found.spec.devices if gpu.uuid == vgpu.spec.uuid):
+        return Reason.GPUS_IN_USE, (
+            f"another pod has GPU {vgpu.spec.uuid} too, so it is given out twice: {owned.message}"
+        )
     return Reason.GPUS_OFFERED, f"another pod may get GPU {vgpu.spec.uuid}: {owned.message}"
 
 
