@@ -167,6 +167,8 @@ class PlainApiServer(ApiServer):
 
     def _delete(self, command: Command, *selected: tuple[Kind, str]) -> str:
         options: Raw = {"propagationPolicy": "Background"}
+        if "--dry-run" in command.flags:
+            options["dryRun"] = ["All"]
         if "--grace-period" in command.flags or "--force" in command.flags:
             grace = int(command.flag("--grace-period", default="0"))
             options["gracePeriodSeconds"] = grace or int("--force" not in command.flags)
@@ -178,7 +180,7 @@ class PlainApiServer(ApiServer):
                 if "--ignore-not-found" in command.flags and "(NotFound)" in str(error):
                     continue
                 raise
-            if command.flag("--wait") != "false":
+            if command.flag("--wait") != "false" and "--dry-run" not in command.flags:
                 wait_until(lambda path=path: not self._exists(path), f"{name} to be deleted")  # type: ignore[misc]
         return ""
 

@@ -141,6 +141,9 @@ def vgpu(cluster: ApiServer) -> Iterator[str]:
     }
     cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump(manifest))
     yield name
+    # Only one without holders can be deleted.
+    free = '{"status": {"holders": null}}'
+    cluster.kubectl("patch", "vgpu", name, "--subresource=status", "--type=merge", "-p", free)
     cluster.kubectl("delete", "vgpu", name)
 
 

@@ -13,8 +13,13 @@ from kubeshare.lab.errors import LabError
 pytestmark = pytest.mark.apiserver
 
 Create = Callable[[dict[str, Any]], str]
-Patch = Callable[[dict[str, Any]], str]
+Patch = Callable[..., str]
 
+# Only KubeShare's programs write a decision.
+AS_SCHEDULER = (
+    "--as=system:serviceaccount:kubeshare-system:kubeshare-scheduler",
+    "--as-group=system:masters",
+)
 DECIDED = {"request": "0.3", "memory": "1Gi", "id": "x", "attempt": 1}
 ANEW = "delete the SharePod and create it again"
 
@@ -24,12 +29,23 @@ def sharepod(gpu: dict[str, Any], **spec: Any) -> dict[str, Any]:
 
 
 @pytest.fixture
+def create(cluster: ApiServer, namespace: str) -> Create:
+    """Create a SharePod as the scheduler leaves it."""
+
+    def _create(manifest: dict[str, Any]) -> str:
+        words = ("create", "-n", namespace, "-f", "-", *AS_SCHEDULER)
+        return cluster.kubectl(*words, stdin=json.dumps(manifest))
+
+    return _create
+
+
+@pytest.fixture
 def patch(cluster: ApiServer, namespace: str) -> Patch:
     """Merge something into the test's SharePod; what is refused raises LabError."""
 
-    def _patch(change: dict[str, Any]) -> str:
+    def _patch(change: dict[str, Any], *options: str) -> str:
         words = ("patch", "shp/probe", "-n", namespace, "--type=merge", "-p", json.dumps(change))
-        return cluster.kubectl(*words)
+        return cluster.kubectl(*words, *options)
 
     return _patch
 
@@ -90,7 +106,8 @@ def test_it_may_ask_otherwise_as_long_as_nothing_is_decided(create: Create, patc
 def test_a_decision_may_be_written(create: Create, patch: Patch) -> None:
     create(sharepod({"request": "0.3", "memory": "1Gi", "attempt": 1}))
 
-    assert "patched" in patch({"spec": {"nodeName": "n1", "gpu": {"id": "x", "attempt": 2}}})
+    decision = {"spec": {"nodeName": "n1", "gpu": {"id": "x", "attempt": 2}}}
+    assert "patched" in patch(decision, *AS_SCHEDULER)
 
 
 def test_a_gpu_that_its_author_named_may_be_named_otherwise_until_it_is_there(

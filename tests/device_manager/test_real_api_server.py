@@ -54,6 +54,10 @@ def installed(apiserver: ApiServer) -> Iterator[ApiServer]:
         apiserver.kubectl("patch", name, "-n", NAMESPACE, "--type=merge", "-p", free)
     apiserver.kubectl("delete", "shp,pods", "--all", "-n", NAMESPACE, "--force")
     apiserver.kubectl("delete", "pods", "--all", "-n", SYSTEM, "--force", NAMESPACE_CONTROLLER)
+    # Only those without holders can be deleted.
+    left = '{"status": {"holders": null}}'
+    for name in apiserver.kubectl("get", "vgpu", "-o", "name").split():
+        apiserver.kubectl("patch", name, "--subresource=status", "--type=merge", "-p", left)
     apiserver.kubectl("delete", "vgpu", "--all")
     apiserver.kubectl("delete", "node,gpunode", "real")
 
