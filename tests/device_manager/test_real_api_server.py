@@ -327,9 +327,18 @@ async def _nested(server: ApiServer) -> None:
             again = strange.replace('"strange"', '"again"')
             server.kubectl("create", "--raw", where, "-f", "-", stdin=again)
             await cluster.share("after", "0.2")
-            for name in ("before", "strange", "again", "after"):
-                pod = await eventually(partial(client.get, PODS, name, NAMESPACE))
-                assert "nonsense" not in pod["spec"]
+            for name in ("before", "after"):
+                await eventually(partial(client.get, PODS, name, NAMESPACE))
+            # A field that a pod does not have is no longer dropped without a word.
+            for name in ("strange", "again"):
+                refused = await eventually(partial(refusal, cluster, name))
+                assert 'unknown field "spec.nonsense"' in refused
+
+
+async def refusal(cluster: Cluster, name: str) -> str:
+    """Why the API server refuses the pod of a SharePod, as its condition says; or nothing."""
+    ready = (await cluster.conditions(name)).get("Ready", {})
+    return str(ready["message"]) if ready.get("reason") == "InvalidPod" else ""
 
 
 @pytest.mark.slow

@@ -87,8 +87,12 @@ class Pods:
         """
         metadata = sharepod["metadata"]
         try:
+            # The schema of a SharePod keeps misspelt fields, which the pod would not have.
             pod = await self._client.create(
-                PODS, manifest(sharepod, vgpus, shares), field_manager=MANAGER_DEVICES
+                PODS,
+                manifest(sharepod, vgpus, shares),
+                field_manager=MANAGER_DEVICES,
+                strict=True,
             )
         except AlreadyExistsError:
             return await self._existing(metadata["name"], metadata["namespace"], metadata["uid"])

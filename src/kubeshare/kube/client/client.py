@@ -266,6 +266,7 @@ class Client:
         namespace: str = "",
         *,
         field_manager: str = "",
+        strict: bool = False,
     ) -> T:
         """Create an object; returns it as stored.
 
@@ -274,6 +275,7 @@ class Client:
             body: the whole object; ``apiVersion`` and ``kind`` may be missing.
             namespace: by default the one in the metadata of the body.
             field_manager: recorded as the owner of the fields.
+            strict: refuse fields that the kind does not have; by default they are dropped.
 
         Raises:
             AlreadyExistsError: the name is in use.
@@ -284,7 +286,9 @@ class Client:
         answer = await self._transport.send(
             Call("create", resource, namespace),
             body=_complete(dict(body), resource),
-            query=_parameters(fieldManager=field_manager),
+            query=_parameters(
+                fieldManager=field_manager, fieldValidation="Strict" if strict else ""
+            ),
         )
         return _read(answer, resource)
 
