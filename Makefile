@@ -41,7 +41,8 @@ $(VENV)/.ready: requirements/uv.txt requirements/dev.txt requirements/clients.tx
 	@$(UV) pip sync --quiet --compile-bytecode --python $(PYTHON) --require-hashes requirements/dev.txt
 	@$(UV) pip sync --quiet --compile-bytecode --python $(PYTHON) --target $(VENV)/clients --require-hashes requirements/clients.txt
 	@echo "$(CURDIR)/src" > $$($(PYTHON) -c 'import sysconfig; print(sysconfig.get_path("purelib"))')/kubeshare.pth
-	@for each in kubeshare:main kubectl-kubeshare:main kubectl-inspect-gpushare:inspect_gpushare; do \
+	@for each in kubeshare:main kubectl-kubeshare:main kubectl-inspect-gpushare:inspect_gpushare \
+	    kubectl_complete-kubeshare:complete kubectl_complete-inspect-gpushare:complete_inspect_gpushare; do \
 	  name=$${each%:*}; call=$${each#*:}; \
 	  printf '#!%s\nimport sys\nfrom kubeshare.cli.main import %s\nsys.exit(%s())\n' "$(CURDIR)/$(PYTHON)" $$call $$call > $(VENV)/bin/$$name; \
 	  chmod +x $(VENV)/bin/$$name; done

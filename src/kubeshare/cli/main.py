@@ -112,9 +112,30 @@ def main(arguments: list[str] | None = None) -> int:
 
 def inspect_gpushare() -> int:
     """Run as the plugin ``kubectl inspect gpushare``; returns the exit code."""
-    inspect = cli.get_command(click.Context(cli), "inspect")
-    assert inspect is not None
-    return _run(inspect, None, "kubectl inspect gpushare")
+    return _run(_inspect(), None, "kubectl inspect gpushare")
+
+
+def complete() -> int:
+    """Complete the words after ``kubectl kubeshare``, as kubectl asks; returns the exit code."""
+    return _complete(cli)
+
+
+def complete_inspect_gpushare() -> int:
+    """Complete the words after ``kubectl inspect gpushare``; returns the exit code."""
+    return _complete(_inspect())
+
+
+def _inspect() -> click.Command:
+    found = cli.get_command(click.Context(cli), "inspect")
+    assert found is not None
+    return found
+
+
+def _complete(command: click.Command) -> int:
+    from kubeshare.cli import completion  # noqa: PLC0415 - no other command pays for it
+
+    click.echo(completion.for_kubectl(command, sys.argv[1:]), nl=False)
+    return 0
 
 
 def _run(command: click.Command, arguments: list[str] | None, name: str) -> int:
@@ -122,8 +143,8 @@ def _run(command: click.Command, arguments: list[str] | None, name: str) -> int:
         result = command.main(args=arguments, prog_name=name, standalone_mode=False)
     except click.Abort:
         return EXIT_INTERRUPTED
-    except SystemExit:  # click exits with 1 when a pipe is closed; here 1 is an answer
-        return EXIT_PIPE_CLOSED
+    except SystemExit as ended:  # click exits with 1 when a pipe is closed; here 1 is an answer
+        return EXIT_PIPE_CLOSED if ended.code else 0  # 0: it has completed words for a shell
     except click.ClickException as error:
         error.show()
         return error.exit_code

@@ -3,7 +3,7 @@
 import asyncio
 import json
 from collections.abc import Sequence
-from typing import TYPE_CHECKING, TypeVar
+from typing import TYPE_CHECKING, Final, TypeVar
 
 import click
 import yaml
@@ -20,6 +20,9 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 
+COMPLETION_SECONDS: Final = 3.0
+"""The most that the completion of a name waits for the cluster."""
+
 _NODES = NODES.into(InspectedNode)
 
 
@@ -29,8 +32,17 @@ class NoNodeError(Exception):
     exit_code = 1
 
 
+def _complete_node(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+    """The gpushare nodes whose names begin so; none if the cluster cannot be read soon."""
+    try:
+        nodes = asyncio.run(_read_soon(ctx.params.get("kubeconfig"), ctx.params.get("context")))
+    except Exception:  # noqa: BLE001 - whoever presses Tab gets no message
+        return []
+    return [node.name for node in nodes if node.name.startswith(incomplete)]
+
+
 @click.command(epilog="\b\nExample:\n  kubeshare inspect -o json | jq .allocated")
-@click.argument("node", required=False)
+@click.argument("node", required=False, shell_complete=_complete_node)
 @click.option("-d", "--details", is_flag=True, help="Show the pods of each node.")
 @click.option(
     "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml"]), default="table"
@@ -62,6 +74,11 @@ async def _read(node: str | None, kubeconfig: str | None, context: str | None) -
 
     async with Client.connect(kubeconfig, context) as client:
         return await read(client, node)
+
+
+async def _read_soon(kubeconfig: str | None, context: str | None) -> list[NodeUsage]:
+    async with asyncio.timeout(COMPLETION_SECONDS):
+        return await _read(None, kubeconfig, context)
 
 
 async def read(client: "Client", node: str | None = None) -> list[NodeUsage]:
