@@ -6,9 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
 from kubeshare.core.token import turns
+from kubeshare.tokens import client, control
 from kubeshare.tokens.files.run_folder import Paths
 from tokens.helpers import RunningDaemon
+from tokens.virtual_time import VirtualDaemon
 
 
 @pytest.fixture
@@ -23,7 +26,21 @@ def daemon(paths: Paths) -> Iterator[RunningDaemon]:
         yield running
 
 
+@pytest.fixture(autouse=True)
+def _long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Requests to a daemon in this process may take long."""
+    for module in (client, control):
+        monkeypatch.setattr(module, "_TIMEOUT_S", DEADLINE_S)
+
+
+@pytest.fixture
+def virtual(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualDaemon]:
+    running = VirtualDaemon(paths, monkeypatch)
+    yield running
+    running.close()
+
+
 @pytest.fixture
 def patience(monkeypatch: pytest.MonkeyPatch) -> None:
     """A test that its machine keeps waiting for a moment is no holder that hangs."""
-    monkeypatch.setattr(turns, "_DRAIN_TIMEOUT_NS", 10_000_000_000)
+    monkeypatch.setattr(turns, "_DRAIN_TIMEOUT_NS", round(DEADLINE_S * 1e9))

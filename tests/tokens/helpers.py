@@ -7,11 +7,12 @@ import os
 import socket
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from types import TracebackType
-from typing import Any, Self, TypeVar
+from typing import Any, Self
 
+from deadlines import DEADLINE_S, eventually
 from kubeshare.tokens import client, control
 from kubeshare.tokens.daemon import Daemon
 from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedShare, Owner, write_grant
@@ -31,21 +32,6 @@ from kubeshare.tokens.wire.protocol import (
 GI = 2**30
 GPU_A = "GPU-00000000-0000-4000-8000-00000000000a"
 GPU_B = "GPU-00000000-0000-4000-8000-00000000000b"
-
-Found = TypeVar("Found")
-
-
-def eventually(
-    question: Callable[[], Found | bool | None], what: str, seconds: float = 10
-) -> Found:
-    """Ask until the answer is true."""
-    deadline = time.monotonic() + seconds
-    while True:
-        answer = question()
-        if answer:
-            return answer  # type: ignore[return-value]
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.002)
 
 
 def grant(
@@ -97,7 +83,7 @@ class RunningDaemon:
 
     def __enter__(self) -> Self:
         self._thread.start()
-        assert self._started.wait(10)
+        assert self._started.wait(DEADLINE_S)
         return self
 
     def __exit__(
@@ -109,13 +95,13 @@ class RunningDaemon:
         assert self._loop is not None
         assert self._stop is not None
         self._loop.call_soon_threadsafe(self._stop.set)
-        self._thread.join(10)
+        self._thread.join(DEADLINE_S)
         assert not self._thread.is_alive()
 
     def grant(self, asked: Grant) -> Status:
         """Write a grant and wait for the answer."""
         write_grant(self.paths, asked)
-        return wait_status(self.paths, asked.claim, 10)
+        return wait_status(self.paths, asked.claim, DEADLINE_S)
 
     def view(self, claim: str, gpu: str | None = None) -> dict[str, Any]:
         """What `top` would show of a claim; of its first GPU when none is named."""
@@ -164,7 +150,7 @@ class Client:
     def __init__(self, paths: Paths, claim: str, *, hello: bool = True) -> None:
         self.page = Page(paths.claim(claim) / "page")
         self.socket = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET)
-        self.socket.settimeout(10)
+        self.socket.settimeout(DEADLINE_S)
         folder = os.open(paths.claim(claim), os.O_PATH)
         try:
             self.socket.connect(f"/proc/self/fd/{folder}/socket")
@@ -206,7 +192,7 @@ class Client:
         except ConnectionError:
             return True
         finally:
-            self.socket.settimeout(10)
+            self.socket.settimeout(DEADLINE_S)
         return True
 
     def want(self, cell: int = 0, *, mask: int = 0) -> None:
@@ -249,4 +235,4 @@ def saturating(client: Client) -> Iterator[None]:
         yield
     finally:
         done.set()
-        thread.join(10)
+        thread.join(DEADLINE_S)

@@ -5,6 +5,7 @@ import socket
 
 import pytest
 
+from deadlines import eventually
 from kubeshare.tokens.client import (
     RequestRefusedError,
     ask,
@@ -15,7 +16,7 @@ from kubeshare.tokens.client import (
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.statuses import DaemonMissingError
 from kubeshare.tokens.wire.protocol import VERSION, Message, MessageType
-from tokens.helpers import GPU_A, GPU_B, Client, Page, RunningDaemon, eventually, grant
+from tokens.helpers import GPU_A, GPU_B, Client, Page, RunningDaemon, grant
 
 
 def test_overhead_that_is_told_stands_in_the_page(daemon: RunningDaemon) -> None:

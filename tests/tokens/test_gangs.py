@@ -1,162 +1,155 @@
-"""Claims of several GPUs: their gates open together."""
-
-import time
+"""Claims of several GPUs: their gates open together. In virtual time."""
 
 import msgspec
-import pytest
 
-from kubeshare.tokens.files.run_folder import Paths
-from kubeshare.tokens.files.statuses import wait_status
+from kubeshare.tokens.files.statuses import read_status
 from kubeshare.tokens.wire.protocol import CELLS_MAX, GateState, MessageType
-from tokens.helpers import GPU_A, GPU_B, Client, RunningDaemon, eventually, grant
+from tokens.helpers import GPU_A, GPU_B, grant
+from tokens.virtual_time import VirtualClient, VirtualDaemon
 
 BOTH = (GPU_A, GPU_B)
+MS = 1_000_000
 
 
-def gates(client: Client) -> list[GateState]:
+def gates(client: VirtualClient) -> list[GateState]:
     return [client.page.gate_of(cell) for cell in range(2)]
 
 
-def drain_both(client: Client) -> None:
+def drain_both(client: VirtualClient) -> None:
     client.drain()
     client.drain()
 
 
-def test_one_want_opens_all_gates_that_it_names(daemon: RunningDaemon) -> None:
-    assert daemon.grant(grant("a", gpus=BOTH)).state == "ACTIVE"
-    client = Client(daemon.paths, "a")
+def test_one_want_opens_all_gates_that_it_names(virtual: VirtualDaemon) -> None:
+    assert virtual.grant(grant("a", gpus=BOTH)).state == "ACTIVE"
+    client = virtual.client("a")
 
     client.want(1, mask=0b11)
 
-    eventually(lambda: gates(client) == [GateState.OPEN] * 2, "both gates are open")
+    assert gates(client) == [GateState.OPEN] * 2
 
 
-def test_a_gpu_that_no_process_uses_is_left_to_others(daemon: RunningDaemon) -> None:
-    daemon.grant(grant("a", gpus=BOTH))
-    daemon.grant(grant("b", gpus=(GPU_B,)))
-    client, other = Client(daemon.paths, "a"), Client(daemon.paths, "b")
+def test_a_gpu_that_no_process_uses_is_left_to_others(virtual: VirtualDaemon) -> None:
+    virtual.grant(grant("a", gpus=BOTH))
+    virtual.grant(grant("b", gpus=(GPU_B,)))
+    client, other = virtual.client("a"), virtual.client("b")
 
-    client.open()
-    other.open()
+    client.want()
+    other.want()
 
     assert gates(client) == [GateState.OPEN, GateState.CLOSED]
+    assert other.page.gate is GateState.OPEN
 
 
-def test_what_the_processes_of_a_claim_want_adds_up(daemon: RunningDaemon) -> None:
+def test_what_the_processes_of_a_claim_want_adds_up(virtual: VirtualDaemon) -> None:
     for name in ("idle", "a"):
-        daemon.grant(grant(name, gpus=BOTH))
-    first, second = Client(daemon.paths, "a"), Client(daemon.paths, "a")
-    first.open()
+        virtual.grant(grant(name, gpus=BOTH))
+    first, second = virtual.client("a"), virtual.client("a")
+    first.want()
+    assert gates(first) == [GateState.OPEN, GateState.CLOSED]
 
     second.want(1, mask=0b10)
     for process in (first, second):
         process.drain()
 
-    eventually(lambda: gates(first) == [GateState.OPEN] * 2, "both gates are open")
+    assert gates(first) == [GateState.OPEN] * 2
 
 
 def test_a_gpu_that_a_claim_has_to_itself_is_open_while_it_waits_for_the_other(
-    daemon: RunningDaemon,
+    virtual: VirtualDaemon,
 ) -> None:
-    daemon.grant(grant("b", gpus=(GPU_B,)))
-    daemon.grant(grant("ab", gpus=BOTH, quota_ns=10_000_000))
-    single, both = Client(daemon.paths, "b"), Client(daemon.paths, "ab")
+    virtual.grant(grant("b", gpus=(GPU_B,)))
+    virtual.grant(grant("ab", gpus=BOTH, quota_ns=10 * MS))
+    single, both = virtual.client("b"), virtual.client("ab")
     single.open()
 
     both.want(1, mask=0b11)
 
-    asked = single.receive_until(MessageType.CLOSING)
     assert gates(both) == [GateState.OPEN, GateState.CLOSED]
     epoch = both.page.epoch
-    single.send(MessageType.DRAINED, epoch=asked.epoch, time_ns=time.monotonic_ns())
-    eventually(lambda: gates(both) == [GateState.OPEN] * 2, "both gates are open")
+    single.drain()
+    assert gates(both) == [GateState.OPEN] * 2
     single.want()
     assert both.receive_until(MessageType.CLOSING).cell == 1
     assert both.page.epoch == epoch, "the GPU of its own has been open all the time"
 
 
-@pytest.mark.usefixtures("patience")
-def test_a_claim_waits_for_all_its_gpus_before_any_gate_opens(daemon: RunningDaemon) -> None:
-    daemon.grant(grant("idle", gpus=(GPU_B,)))
-    daemon.grant(grant("a", gpus=(GPU_A,), quota_ns=200_000_000))
-    daemon.grant(grant("ab", gpus=BOTH, quota_ns=10_000_000))
-    single, both = Client(daemon.paths, "a"), Client(daemon.paths, "ab")
+def test_a_claim_waits_for_all_its_gpus_before_any_gate_opens(virtual: VirtualDaemon) -> None:
+    virtual.grant(grant("idle", gpus=(GPU_B,)))
+    virtual.grant(grant("a", gpus=(GPU_A,), quota_ns=200 * MS))
+    virtual.grant(grant("ab", gpus=BOTH, quota_ns=10 * MS))
+    single, both = virtual.client("a"), virtual.client("ab")
     single.open()
 
     both.want(mask=0b11)
     asked = single.receive_until(MessageType.CLOSING)
     assert gates(both) == [GateState.CLOSED] * 2
-    single.send(MessageType.DRAINED, epoch=asked.epoch, time_ns=time.monotonic_ns())
+    single.send(MessageType.DRAINED, epoch=asked.epoch, time_ns=virtual.now)
 
-    eventually(lambda: gates(both) == [GateState.OPEN] * 2, "both gates are open")
+    assert gates(both) == [GateState.OPEN] * 2
 
 
-@pytest.mark.usefixtures("patience")
-def test_a_gpu_that_is_drained_first_is_given_on_at_once(daemon: RunningDaemon) -> None:
-    daemon.grant(grant("idle", gpus=(GPU_A,)))
-    daemon.grant(grant("ab", gpus=BOTH, quota_ns=10_000_000))
-    daemon.grant(grant("b", gpus=(GPU_B,), quota_ns=10_000_000))
-    both, single = Client(daemon.paths, "ab"), Client(daemon.paths, "b")
+def test_a_gpu_that_is_drained_first_is_given_on_at_once(virtual: VirtualDaemon) -> None:
+    virtual.grant(grant("idle", gpus=(GPU_A,)))
+    virtual.grant(grant("ab", gpus=BOTH, quota_ns=10 * MS))
+    virtual.grant(grant("b", gpus=(GPU_B,), quota_ns=10 * MS))
+    both, single = virtual.client("ab"), virtual.client("b")
     both.want(mask=0b11)
-    eventually(lambda: gates(both) == [GateState.OPEN] * 2, "both gates are open")
+    assert gates(both) == [GateState.OPEN] * 2
     single.want()
     asked = [both.receive_until(MessageType.CLOSING) for _ in range(2)]
     assert [message.cell for message in asked] == [0, 1]
 
-    both.send(MessageType.DRAINED, cell=1, epoch=asked[1].epoch, time_ns=time.monotonic_ns())
+    both.send(MessageType.DRAINED, cell=1, epoch=asked[1].epoch, time_ns=virtual.now)
 
-    eventually(lambda: single.page.gate is GateState.OPEN, "the single one's gate is open")
+    assert single.page.gate is GateState.OPEN
     assert gates(both)[0] is GateState.CLOSING
 
 
-def test_two_claims_of_the_same_gpus_take_turns(daemon: RunningDaemon) -> None:
+def test_two_claims_of_the_same_gpus_take_turns(virtual: VirtualDaemon) -> None:
     for name in ("a", "b"):
-        daemon.grant(grant(name, gpus=BOTH, quota_ns=10_000_000))
-    first, second = Client(daemon.paths, "a"), Client(daemon.paths, "b")
+        virtual.grant(grant(name, gpus=BOTH, quota_ns=10 * MS))
+    first, second = virtual.client("a"), virtual.client("b")
     first.want(mask=0b11)
-    eventually(lambda: gates(first) == [GateState.OPEN] * 2, "the first has both")
+    assert gates(first) == [GateState.OPEN] * 2
 
     second.want(mask=0b11)
     drain_both(first)
-    eventually(lambda: gates(second) == [GateState.OPEN] * 2, "the second has both")
+    assert gates(second) == [GateState.OPEN] * 2
     assert gates(first) == [GateState.CLOSED] * 2
 
     first.want(mask=0b11)
     drain_both(second)
-    eventually(lambda: gates(first) == [GateState.OPEN] * 2, "the first has both again")
+    assert gates(first) == [GateState.OPEN] * 2
 
 
-def test_claims_that_overlap_in_a_circle_are_all_served(paths: Paths) -> None:
+def test_claims_that_overlap_in_a_circle_are_all_served(virtual: VirtualDaemon) -> None:
     gpu_c = GPU_B[:-1] + "c"
     circle = {"ab": (GPU_A, GPU_B), "bc": (GPU_B, gpu_c), "ca": (gpu_c, GPU_A)}
-    with RunningDaemon(paths) as daemon:
-        clients = []
-        for name, gpus in circle.items():
-            daemon.grant(grant(name, gpus=gpus, quota_ns=5_000_000))
-            clients.append(Client(paths, name))
-        for client in clients:
-            client.want(mask=0b11)
-        for turn in range(6):
-            holder = eventually(
-                lambda: next((c for c in clients if gates(c) == [GateState.OPEN] * 2), None),
-                f"somebody is served, turn {turn}",
-            )
-            drain_both(holder)
-            holder.want(mask=0b11)
-        served = [daemon.view(name)["grants"] for name in circle]
+    for name, gpus in circle.items():
+        virtual.grant(grant(name, gpus=gpus, quota_ns=5 * MS))
+    clients = [virtual.client(name) for name in circle]
+    for client in clients:
+        client.want(mask=0b11)
+    for _ in range(6):
+        holder = next(client for client in clients if gates(client) == [GateState.OPEN] * 2)
+        drain_both(holder)
+        holder.want(mask=0b11)
 
-    assert min(served) >= 1
+    assert min(virtual.view(name)["grants"] for name in circle) >= 1
 
 
-def test_more_gpus_than_a_page_has_cells_are_refused(daemon: RunningDaemon) -> None:
+def test_more_gpus_than_a_page_has_cells_are_refused(virtual: VirtualDaemon) -> None:
     many = tuple(f"GPU-00000000-0000-4000-8000-{number:012x}" for number in range(CELLS_MAX + 1))
-    paths = daemon.paths
+    paths = virtual.paths
     document = msgspec.to_builtins(grant("a"))
     document["gpus"] = [{**document["gpus"][0], "uuid": uuid} for uuid in many]
     (paths.root / "a.json").write_bytes(msgspec.json.encode(document))
     (paths.root / "a.json").rename(paths.grant("a"))
+    virtual.turn()
 
-    status = wait_status(paths, "a", 10)
+    status = read_status(paths, "a")
 
+    assert status is not None
     assert status.state == "REFUSED"
     assert "at most 16" in status.reason

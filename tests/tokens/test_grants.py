@@ -3,6 +3,7 @@
 import msgspec
 import pytest
 
+from deadlines import DEADLINE_S, eventually
 from kubeshare.tokens.files.grants import remove_grant, write_grant
 from kubeshare.tokens.files.statuses import read_status, wait_status
 from kubeshare.tokens.wire.protocol import PAGE_MAGIC, GateState, GrantState, MessageType
@@ -13,7 +14,6 @@ from tokens.helpers import (
     Client,
     Page,
     RunningDaemon,
-    eventually,
     grant,
 )
 
@@ -135,7 +135,7 @@ def test_a_grant_file_that_is_none_is_refused_and_harms_nobody(
     temporary.write_text(text)
     temporary.rename(daemon.paths.grants / "x.json")
 
-    status = wait_status(daemon.paths, "x", 10)
+    status = wait_status(daemon.paths, "x", DEADLINE_S)
 
     assert status.state == "REFUSED"
     assert says in status.reason

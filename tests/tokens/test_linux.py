@@ -10,9 +10,9 @@ import sys
 import time
 from pathlib import Path
 
+from deadlines import DEADLINE_S, eventually
 from kubeshare.tokens.linux import FolderWatch, Timer, futex_wake
 from kubeshare.tokens.wire.connection import Rate
-from tokens.helpers import eventually
 
 
 def readable(fd: int, seconds: float) -> bool:
@@ -24,7 +24,7 @@ def test_a_timer_fires_at_its_time_and_not_before() -> None:
     at = time.monotonic_ns() + 20_000_000
     timer.set(at)
 
-    assert readable(timer.fd, 10)
+    assert readable(timer.fd, DEADLINE_S)
     assert time.monotonic_ns() >= at
     timer.set(None)
     assert not readable(timer.fd, 0)
@@ -34,7 +34,7 @@ def test_a_timer_fires_at_its_time_and_not_before() -> None:
 def test_a_time_that_is_past_fires_at_once_and_none_never() -> None:
     timer = Timer()
     timer.set(-5)
-    assert readable(timer.fd, 10)
+    assert readable(timer.fd, DEADLINE_S)
 
     timer.set(1)
     timer.set(None)
@@ -45,7 +45,7 @@ def test_a_time_that_is_past_fires_at_once_and_none_never() -> None:
 def test_a_timer_that_fired_and_is_set_anew_fires_for_the_new_time() -> None:
     timer = Timer()
     timer.set(1)
-    assert readable(timer.fd, 10)
+    assert readable(timer.fd, DEADLINE_S)
     timer.set(time.monotonic_ns() + 3_600_000_000_000)
 
     assert not readable(timer.fd, 0)
@@ -59,12 +59,12 @@ def test_a_folder_says_when_files_come_and_go(tmp_path: Path) -> None:
     watch = FolderWatch(folder)
 
     (tmp_path / "new").rename(folder / "new")
-    assert readable(watch.fd, 10)
+    assert readable(watch.fd, DEADLINE_S)
     watch.clear()
     assert not readable(watch.fd, 0)
 
     (folder / "new").unlink()
-    assert readable(watch.fd, 10)
+    assert readable(watch.fd, DEADLINE_S)
     watch.close()
 
 

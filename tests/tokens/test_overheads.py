@@ -7,6 +7,7 @@ from typing import Any
 import pynvml
 import pytest
 
+from deadlines import DEADLINE_S
 from kubeshare.simulator.control import until
 from kubeshare.tokens import overheads
 from kubeshare.tokens.files import counters
@@ -48,7 +49,7 @@ class Machine:
 
         async def run() -> None:
             task = asyncio.create_task(overheads.watch(paths, self._held, self._report))
-            await until(lambda: len(self.asked) > samples or task.done(), seconds=20)
+            await until(lambda: len(self.asked) > samples or task.done(), seconds=DEADLINE_S)
             task.cancel()
             await asyncio.gather(task, return_exceptions=True)
 

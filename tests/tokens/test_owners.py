@@ -3,11 +3,11 @@
 import os
 import subprocess
 
+from deadlines import DEADLINE_S, eventually
 from kubeshare.tokens.files.grants import Owner, process_start_time, write_grant
 from tokens.helpers import (
     Client,
     RunningDaemon,
-    eventually,
     grant,
 )
 
@@ -34,7 +34,7 @@ def test_children_that_outlive_the_owner_keep_the_grant_till_the_last_is_gone(
         daemon.grant(grant("a", owner=owner_of(process)))
         child = Client(daemon.paths, "a")
         process.kill()
-        process.wait(10)
+        process.wait(DEADLINE_S)
 
     child.open()
     assert daemon.paths.grant("a").exists()

@@ -6,14 +6,15 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from deadlines import eventually
 from kubeshare.tokens.files.statuses import read_status
 from kubeshare.tokens.wire.protocol import MESSAGE, PROCESSES_MAX, MessageType
 from tokens.helpers import (
     Client,
     RunningDaemon,
-    eventually,
     grant,
 )
+from tokens.virtual_time import VirtualDaemon
 
 HOSTILE = {
     "nothing": b"",
@@ -83,13 +84,13 @@ def test_what_is_not_for_a_process_to_say_costs_the_connection(
     eventually(lambda: client.is_dropped, "the connection is closed")
 
 
-def test_a_flood_of_wants_costs_the_connection(daemon: RunningDaemon) -> None:
-    daemon.grant(grant("a"))
-    daemon.grant(grant("b"))
-    flooding, other = Client(daemon.paths, "a"), Client(daemon.paths, "b")
+def test_a_flood_of_wants_costs_the_connection(virtual: VirtualDaemon) -> None:
+    virtual.grant(grant("a"))
+    virtual.grant(grant("b"))
+    flooding, other = virtual.client("a"), virtual.client("b")
 
     def flood() -> None:
-        for _ in range(1_000_000):
+        for _ in range(10_000):
             flooding.want()
 
     with pytest.raises(ConnectionError):

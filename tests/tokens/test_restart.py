@@ -7,6 +7,7 @@ import socket
 import urllib.request
 from pathlib import Path
 
+from deadlines import DEADLINE_S, eventually
 from kubeshare.core.token import Tally
 from kubeshare.tokens.files.grants import remove_grant, write_grant
 from kubeshare.tokens.files.run_folder import Paths
@@ -17,7 +18,6 @@ from tokens.helpers import (
     GPU_A,
     Client,
     RunningDaemon,
-    eventually,
     grant,
 )
 from tokens.program import listening_port, start_program
@@ -72,7 +72,7 @@ def test_the_socket_of_a_dead_daemon_is_replaced(paths: Paths) -> None:
 def test_a_second_daemon_is_refused_with_a_clear_message(daemon: RunningDaemon) -> None:
     second = start_program(daemon.paths)
 
-    _, errors = second.communicate(timeout=20)
+    _, errors = second.communicate(timeout=DEADLINE_S)
     assert second.returncode == 1
     assert f"pid {os.getpid()} serves {daemon.paths.root} already" in errors
     assert "Traceback" not in errors
@@ -81,11 +81,11 @@ def test_a_second_daemon_is_refused_with_a_clear_message(daemon: RunningDaemon) 
 def test_sigterm_leaves_the_holders_running(paths: Paths) -> None:
     write_grant(paths, grant("a"))
     with start_program(paths) as program:
-        wait_status(paths, "a", 20)
+        wait_status(paths, "a", DEADLINE_S)
         client = Client(paths, "a")
         client.open()
         program.send_signal(signal.SIGTERM)
-        assert program.wait(20) == 0
+        assert program.wait(DEADLINE_S) == 0
 
     assert client.page.grant_state is GrantState.ACTIVE
     assert client.page.gate is GateState.OPEN
@@ -93,16 +93,16 @@ def test_sigterm_leaves_the_holders_running(paths: Paths) -> None:
 
 def test_a_daemon_without_grants_ends_when_asked_to(paths: Paths) -> None:
     with start_program(paths, "--idle-exit", "0.01") as program:
-        assert program.wait(20) == 0
+        assert program.wait(DEADLINE_S) == 0
 
 
 def test_a_daemon_whose_run_folder_is_removed_ends(paths: Paths) -> None:
     write_grant(paths, grant("a"))
     with start_program(paths) as program:
-        wait_status(paths, "a", 20)
+        wait_status(paths, "a", DEADLINE_S)
         shutil.rmtree(paths.root)
 
-        assert program.wait(20) == 0
+        assert program.wait(DEADLINE_S) == 0
 
 
 def test_what_is_counted_of_a_claim_goes_on_over_a_restart(paths: Paths) -> None:
@@ -141,7 +141,9 @@ def test_a_tally_that_is_broken_counts_from_nothing(tmp_path: Path) -> None:
 
 def scraped(port: int) -> str | None:
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/metrics", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{port}/metrics", timeout=DEADLINE_S
+        ) as answer:
             return str(answer.read().decode())
     except OSError:
         return None
@@ -150,13 +152,13 @@ def scraped(port: int) -> str | None:
 def test_metrics_tell_what_a_claim_holds_and_got(paths: Paths) -> None:
     write_grant(paths, grant("a", 0.3, 0.6, share="train"))
     with start_program(paths, "--port", "0") as program:
-        wait_status(paths, "a", 20)
+        wait_status(paths, "a", DEADLINE_S)
         client = Client(paths, "a")
         client.open()
         port = eventually(lambda: listening_port(program.pid), "it listens")
         text = eventually(lambda: scraped(port), "metrics are served")
         program.terminate()
-        assert program.wait(20) == 0
+        assert program.wait(DEADLINE_S) == 0
 
     labels = f'{{claim="a",container="",gpu="{GPU_A}",namespace="",pod="",share="train"}}'
     assert f"kubeshare_token_grants_total{labels} 1.0" in text
@@ -175,9 +177,9 @@ def test_tokens_are_handed_out_also_where_the_port_is_taken(paths: Paths) -> Non
         taken.listen()
         port = str(taken.getsockname()[1])
         with start_program(paths, "--port", port, stdout=log) as program:
-            wait_status(paths, "a", 20)
+            wait_status(paths, "a", DEADLINE_S)
             Client(paths, "a").open()
             # It serves tokens first: where it ends before it tries the port, it says nothing of it.
             eventually(lambda: "the port cannot be had" in log.read_text(), "it says so")
             program.terminate()
-            assert program.wait(20) == 0
+            assert program.wait(DEADLINE_S) == 0

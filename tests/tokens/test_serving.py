@@ -14,6 +14,7 @@ import pytest
 import structlog
 from click.testing import CliRunner
 
+from deadlines import DEADLINE_S
 from kubeshare.core.token import DECAYED_AVERAGE, SLIDING_WINDOW
 from kubeshare.kube.controller import health
 from kubeshare.simulator.control import until
@@ -28,8 +29,6 @@ from kubeshare.tokens.files.statuses import read_status
 from kubeshare.tokens.serving import IdleExit, Options, serve
 from tokens.helpers import grant
 
-SECONDS = 20.0
-
 
 @pytest.fixture(autouse=True)
 def priorities(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
@@ -43,7 +42,7 @@ def priorities(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(DEADLINE_S):
             await scenario()
 
     asyncio.run(bounded())
@@ -62,7 +61,7 @@ def test_it_serves_until_it_is_told_to_end(paths: Paths, priorities: list[tuple[
     async def scenario() -> None:
         paths.make()
         task = asyncio.create_task(serve(paths, Options()))
-        await until(paths.control.exists, seconds=SECONDS)
+        await until(paths.control.exists, seconds=DEADLINE_S)
         found = await asyncio.to_thread(ask_snapshot, paths)
         assert (found["pid"], found["claims"]) == (os.getpid(), [])
         terminate()
@@ -82,7 +81,7 @@ def test_without_a_grant_for_too_long_it_ends(paths: Paths) -> None:
         paths.make()
         write_grant(paths, grant("a"))
         task = asyncio.create_task(serve(paths, Options(idle_exit_s=0.05)))
-        await until(lambda: granted(paths, "a"), seconds=SECONDS)
+        await until(lambda: granted(paths, "a"), seconds=DEADLINE_S)
         remove_grant(paths, "a")
         await task
 
@@ -149,11 +148,11 @@ def test_one_that_stands_by_follows_or_ends(
         paths.make()
         first = Daemon(paths, asyncio.get_running_loop())
         second = asyncio.create_task(serve(paths, Options(stands_by=True)))
-        await until(lambda: len(starts) > 3, seconds=SECONDS)
+        await until(lambda: len(starts) > 3, seconds=DEADLINE_S)
         assert not paths.control.exists()
         if follows:
             first.close()
-            await until(paths.control.exists, seconds=SECONDS)
+            await until(paths.control.exists, seconds=DEADLINE_S)
         terminate()
         await second
         assert not paths.control.exists()
@@ -184,8 +183,8 @@ def test_probes_and_metrics_are_served(paths: Paths, monkeypatch: pytest.MonkeyP
         paths.make()
         write_grant(paths, grant("a"))
         task = asyncio.create_task(serve(paths, Options(port=0)))
-        await until(lambda: granted(paths, "a"), seconds=SECONDS)
-        await until(lambda: servers, seconds=SECONDS)
+        await until(lambda: granted(paths, "a"), seconds=DEADLINE_S)
+        await until(lambda: servers, seconds=DEADLINE_S)
         await servers[0].listening.wait()
         assert (await ask("/readyz")).startswith("HTTP/1.1 200")
         metrics = await ask("/metrics")

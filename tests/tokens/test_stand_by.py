@@ -10,12 +10,13 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S, eventually
 from kubeshare.tokens.client import ask_snapshot
 from kubeshare.tokens.files.grants import write_grant
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.statuses import DaemonMissingError, read_status, wait_status
 from kubeshare.tokens.wire.protocol import GateState
-from tokens.helpers import Client, eventually, grant
+from tokens.helpers import Client, grant
 from tokens.program import listening_port, start_program
 from tokens.test_restart import scraped
 
@@ -41,7 +42,7 @@ def first(paths: Paths) -> Iterator[Program]:
     """The daemon that serves, and has granted `a` its share."""
     write_grant(paths, grant("a", 0.6))
     with running(paths) as program:
-        wait_status(paths, "a", 20)
+        wait_status(paths, "a", DEADLINE_S)
         yield program
 
 
@@ -68,7 +69,9 @@ def is_ready(program: Program) -> bool:
     if port is None:
         return False
     try:
-        with urllib.request.urlopen(f"http://127.0.0.1:{port}/readyz", timeout=10) as answer:
+        with urllib.request.urlopen(
+            f"http://127.0.0.1:{port}/readyz", timeout=DEADLINE_S
+        ) as answer:
             return bool(answer.status == 200)
     except OSError:
         return False
@@ -113,8 +116,8 @@ def test_it_takes_over_when_the_other_one_ends_and_nobody_loses_a_claim(
 
     first.send_signal(end)
 
-    eventually(lambda: server(paths) == second.pid, "the second one serves", seconds=5)
-    assert first.wait(20) == (0 if end is signal.SIGTERM else -end)
+    eventually(lambda: server(paths) == second.pid, "the second one serves")
+    assert first.wait(DEADLINE_S) == (0 if end is signal.SIGTERM else -end)
     assert before.is_dropped
     assert read_status(paths, "a").state == "ACTIVE"  # type: ignore[union-attr]
     back = Client(paths, "a")
@@ -132,7 +135,7 @@ def test_one_that_stands_by_ends_when_told_to_and_the_other_one_serves_on(
 
     second.terminate()
 
-    assert second.wait(20) == 0
+    assert second.wait(DEADLINE_S) == 0
     assert server(paths) == first.pid
     client.open()
 

@@ -11,10 +11,11 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import eventually
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.statuses import read_status
 from kubeshare.tokens.wire.protocol import PAGE_MAGIC, VERSION, GateState, GrantState, MessageType
-from tokens.helpers import Client, RunningDaemon, eventually, grant, saturating
+from tokens.helpers import Client, RunningDaemon, grant, saturating
 
 HEADER = struct.Struct("=QIIII40x")
 CELL = struct.Struct("=IIQQQII16s8x")

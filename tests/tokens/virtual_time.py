@@ -1,24 +1,29 @@
-"""A daemon and clients that always have work, in one thread and on a clock set by hand."""
+"""The token daemon and its clients in one thread, on a clock that only the test moves."""
 
 import asyncio
 import os
-from collections.abc import Collection, Iterator
-from contextlib import contextmanager
+import select
+from collections.abc import Callable, Collection
 from types import SimpleNamespace
-from typing import cast
+from typing import Any, TypeVar, cast
 
 import pytest
 
 from kubeshare.tokens import daemon
-from kubeshare.tokens.files.grants import Grant, write_grant
+from kubeshare.tokens.files.grants import Grant, remove_grant, write_grant
 from kubeshare.tokens.files.run_folder import Paths
-from kubeshare.tokens.wire.protocol import VERSION, GateState, MessageType
+from kubeshare.tokens.files.statuses import Status, read_status
+from kubeshare.tokens.wire.protocol import GateState, Message, MessageType
 from tokens.conversation import Loop
 from tokens.helpers import Client
 
+Found = TypeVar("Found")
+
+_DEADLINES_MAX = 1000
+
 
 class _Timer:
-    """Stands for the daemon's timer; it fires when the clock is set."""
+    """Stands for the daemon's timer; the test lets it fire."""
 
     def __init__(self) -> None:
         self.fd = os.eventfd(0, os.EFD_NONBLOCK | os.EFD_CLOEXEC)
@@ -40,61 +45,113 @@ class _Timer:
 
 
 class VirtualDaemon:
-    """The token daemon over real sockets and files; nothing happens between two calls.
+    """A daemon with real files and sockets, which has done all it has to after each call.
 
     Attributes:
-        now: its clock, in ns.
+        now: its clock, in ns. It stands still but for `advance` and those that call it.
     """
 
     def __init__(self, paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
         self.now = 1_000_000_000
-        self._paths = paths
+        self.paths = paths
         self._loop = Loop()
         self._timer = _Timer()
         monkeypatch.setattr(daemon, "time", SimpleNamespace(monotonic_ns=lambda: self.now))
         monkeypatch.setattr(daemon, "Timer", lambda: self._timer)
         self._daemon = daemon.Daemon(paths, cast("asyncio.AbstractEventLoop", self._loop))
 
-    def client(self, asked: Grant) -> Client:
-        """Grant this, and connect one process of its claim."""
-        write_grant(self._paths, asked)
+    def turn(self) -> None:
+        """Let it handle all that has happened."""
         self._loop.turn()
-        client = Client(self._paths, asked.claim, hello=False)
-        client.send(MessageType.HELLO, value=VERSION)
-        self._loop.turn()
-        assert client.receive().type is MessageType.WELCOME
-        return client
 
-    def saturate(self, clients: Collection[Client], for_ns: int, drain_ns: int) -> None:
-        """Let the clients have work all the time; each drain takes `drain_ns`."""
+    def advance(self) -> None:
+        """Go on to the time of its timer, which fires."""
+        assert self._timer.at_ns is not None, "it waits for no time to come"
+        self.now = max(self.now, self._timer.at_ns)
+        self._timer.fire()
+        self.turn()
+
+    def until(self, question: Callable[[], Found | bool | None], what: str) -> Found:
+        """Advance until the answer is true."""
+        for _ in range(_DEADLINES_MAX):
+            answer = question()
+            if answer:
+                return answer  # type: ignore[return-value]
+            self.advance()
+        raise AssertionError(f"not within {_DEADLINES_MAX} deadlines: {what}")
+
+    def grant(self, asked: Grant) -> Status:
+        """Write a grant; the answer."""
+        write_grant(self.paths, asked)
+        self.turn()
+        status = read_status(self.paths, asked.claim)
+        assert status is not None
+        return status
+
+    def revoke(self, claim: str) -> None:
+        """Remove a grant."""
+        remove_grant(self.paths, claim)
+        self.turn()
+
+    def client(self, claim: str) -> "VirtualClient":
+        """Connect one more process of a claim."""
+        return VirtualClient(self, claim)
+
+    def view(self, claim: str) -> dict[str, Any]:
+        """What `top` would show of a claim and its first GPU."""
+        return next(entry for entry in self._daemon.entries() if entry["claim"] == claim)
+
+    def saturate(self, clients: Collection["VirtualClient"], for_ns: int, drain_ns: int) -> None:
+        """Let clients of one GPU each have work all the time; each drain takes `drain_ns`."""
         end = self.now + for_ns
         for client in clients:
             client.want()
-        self._loop.turn()
         while self._timer.at_ns is not None and self._timer.at_ns <= end:
-            self.now = max(self.now, self._timer.at_ns)
-            self._timer.fire()
-            self._loop.turn()
+            self.advance()
             for client in clients:
                 if client.page.gate is GateState.CLOSING:
                     self.now += drain_ns
-                    client.drain(self.now)
+                    client.drain()
                     client.want()
-                    self._loop.turn()
-        self.now = max(self.now, end)
-
-    def charged_ns(self) -> dict[str, int]:
-        """What each claim of one GPU has been charged so far."""
-        return {entry["claim"]: entry["chargedNs"] for entry in self._daemon.entries()}
 
     def close(self) -> None:
+        """Release what it holds."""
         self._daemon.close()
 
 
-@contextmanager
-def virtual_daemon(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> Iterator[VirtualDaemon]:
-    running = VirtualDaemon(paths, monkeypatch)
-    try:
-        yield running
-    finally:
-        running.close()
+class VirtualClient(Client):
+    """One process of a claim: what it sends is handled at once, what it waits for takes no time."""
+
+    def __init__(self, daemon: VirtualDaemon, claim: str) -> None:
+        self._daemon = daemon
+        super().__init__(daemon.paths, claim)
+
+    def send(
+        self,
+        kind: MessageType,
+        *,
+        cell: int = 0,
+        epoch: int = 0,
+        time_ns: int = 0,
+        value: int = 0,
+    ) -> None:
+        super().send(kind, cell=cell, epoch=epoch, time_ns=time_ns, value=value)
+        self._daemon.turn()
+
+    def receive(self) -> Message:
+        self._daemon.until(lambda: select.select([self.socket], [], [], 0)[0], "a message")
+        return super().receive()
+
+    def open(self) -> None:
+        self.want()
+        self._daemon.until(lambda: self.page.gate is GateState.OPEN, "the gate is open")
+
+    def drain(self, time_ns: int | None = None) -> None:
+        """Answer the next CLOSING, with the clock's present time where none is given."""
+        asked = self.receive_until(MessageType.CLOSING)
+        at = self._daemon.now if time_ns is None else time_ns
+        self.send(MessageType.DRAINED, cell=asked.cell, epoch=asked.epoch, time_ns=at)
+
+    def close(self) -> None:
+        super().close()
+        self._daemon.turn()

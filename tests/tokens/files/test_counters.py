@@ -5,6 +5,7 @@ import subprocess
 import sys
 from pathlib import Path
 
+from deadlines import DEADLINE_S
 from kubeshare.tokens.files import counters
 from tokens.helpers import (
     RunningDaemon,
@@ -29,7 +30,7 @@ def test_memory_that_processes_say_they_use_is_shown(daemon: RunningDaemon) -> N
         assert process.stdout.readline() == b"ready\n"
         assert daemon.view("a")["memoryUsedBytes"] == 12345
         process.kill()
-        process.wait(10)
+        process.wait(DEADLINE_S)
 
     assert daemon.view("a")["memoryUsedBytes"] == 0
 

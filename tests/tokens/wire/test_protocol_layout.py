@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
 from kubeshare.tokens.wire import protocol
 
 HEADER = Path(__file__).resolve().parents[3] / "native" / "include" / "kubeshare_wire.h"
@@ -119,9 +120,11 @@ def header(tmp_path_factory: pytest.TempPathFactory) -> dict[str, int]:
     assert compiler is not None, "these tests need a C compiler: gcc or cc"
     program = folder / "wire"
     subprocess.run(
-        [compiler, "-std=c11", "-I", HEADER.parent, source, "-o", program], check=True, timeout=60
+        [compiler, "-std=c11", "-I", HEADER.parent, source, "-o", program],
+        check=True,
+        timeout=DEADLINE_S,
     )
-    output = subprocess.run([program], check=True, capture_output=True, timeout=60).stdout
+    output = subprocess.run([program], check=True, capture_output=True, timeout=DEADLINE_S).stdout
     numbers: dict[str, int] = json.loads(output)
     return numbers
 
