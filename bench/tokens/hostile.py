@@ -20,12 +20,13 @@ from typing import Final, NamedTuple
 
 from bench.report import at_least, at_most, less_than, print_machine, report, summarize
 
+from deadlines import eventually
 from kubeshare import native
 from kubeshare.tokens.client import ask_snapshot
 from kubeshare.tokens.files.grants import write_grant
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.statuses import wait_status
-from tokens.helpers import Client, eventually, grant, saturating
+from tokens.helpers import Client, grant, saturating
 from tokens.program import start_program
 
 REQUESTS: Final = {"hostile": 0.2, "first": 0.5, "second": 0.3}

@@ -17,17 +17,17 @@ from typing import Self
 
 import pytest
 
+from deadlines import DEADLINE_S, eventually
 from fakes.session import MIB, Machine, Probe
 from kubeshare import native
 from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedPod
 from kubeshare.tokens.files.run_folder import Paths
-from tokens.helpers import Page, RunningDaemon, eventually
+from tokens.helpers import Page, RunningDaemon
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
 
 POD = GrantedPod(namespace="default", name="a", uid="0f3a7c1e-5b6d-4e8f-9a0b-1c2d3e4f5a6b")
 LIMIT = 256 * MIB
-WITHIN_S = 5.0
 OUT_OF_MEMORY = 2
 ELF_32_BIT = 1
 
@@ -155,17 +155,17 @@ def node() -> Iterator[Node]:
     shutil.rmtree(folder)
 
 
-def test_a_static_program_is_told_within_five_seconds(node: Node, static_program: Path) -> None:
+def test_a_static_program_is_reported(node: Node, static_program: Path) -> None:
     node.start(8 * MIB, held=True)
     node.start(8 * MIB, held=False, of_pod=False)
     watch = node.watch()
     escaped = node.start_static(static_program)
-    [(reason, pod, note)] = watch.within(WITHIN_S, count=1)
+    [(reason, pod, note)] = watch.within(DEADLINE_S, count=1)
     assert (reason, pod) == ("UnheldProcess", "a")
     assert f"process {escaped.process.pid} " in note
 
 
-def test_a_program_of_another_architecture_is_told_within_five_seconds(
+def test_a_program_of_another_architecture_is_reported(
     node: Node, static_program: Path, foreign_program: Path
 ) -> None:
     watch = node.watch()
@@ -173,7 +173,7 @@ def test_a_program_of_another_architecture_is_told_within_five_seconds(
     running = Path(f"/proc/{escaped.process.pid}/exe").resolve()
     assert running == foreign_program
     assert running.read_bytes()[4] == ELF_32_BIT
-    [(reason, pod, note)] = watch.within(WITHIN_S, count=1)
+    [(reason, pod, note)] = watch.within(DEADLINE_S, count=1)
     assert (reason, pod) == ("UnheldProcess", "a")
     assert f"process {escaped.process.pid} " in note
 
@@ -182,7 +182,7 @@ def test_memory_past_the_library_is_told_and_charged_as_long_as_it_is_held(node:
     held = node.start(8 * MIB, held=True)
     watch = node.watch()
     escaped = node.start(300 * MIB, held=False)
-    reported = watch.within(WITHIN_S, count=2)
+    reported = watch.within(DEADLINE_S, count=2)
     assert sorted(reason for reason, _, _ in reported) == ["MemoryOverLimit", "UnheldProcess"]
     assert all(f"process {escaped.process.pid}" in note for _, _, note in reported)
     eventually(lambda: node.overhead >= 300 * MIB, "what it has is charged to the claim")
@@ -198,7 +198,7 @@ def test_on_request_it_is_ended_and_the_others_stay(node: Node, static_program: 
     other = node.start(8 * MIB, held=False, of_pod=False)
     escaped = node.start_static(static_program)
     watch = node.watch("kill")
-    assert escaped.process.wait(WITHIN_S + 5) == -9
-    assert [reason for reason, _, _ in watch.within(WITHIN_S, count=1)] == ["UnheldProcess"]
+    assert escaped.process.wait(DEADLINE_S) == -9
+    assert [reason for reason, _, _ in watch.within(DEADLINE_S, count=1)] == ["UnheldProcess"]
     held.do("alloc", MIB)
     other.do("alloc", MIB)
