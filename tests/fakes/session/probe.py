@@ -10,7 +10,8 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Self, cast
 
-from fakes.session.session import DEADLINE_S, MIB
+from deadlines import DEADLINE_S
+from fakes.session.session import MIB
 from kubeshare import native
 from kubeshare.tokens.files.grants import GrantedShare
 

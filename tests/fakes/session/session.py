@@ -9,6 +9,7 @@ import socket
 from pathlib import Path
 from typing import Self
 
+from deadlines import DEADLINE_S
 from kubeshare.tokens.files import counters
 from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedShare
 from kubeshare.tokens.wire.page import PageWriter
@@ -21,7 +22,6 @@ from kubeshare.tokens.wire.protocol import (
 )
 
 MIB = 1 << 20
-DEADLINE_S = 10.0
 
 
 class Connection:
@@ -44,8 +44,11 @@ class Connection:
             assert message.type in (MessageType.WANT, MessageType.BUSY, *also), message
 
     def is_quiet(self) -> bool:
-        """Whether no message waits to be read now."""
-        return not select.select([self.stream], [], [], 0)[0]
+        """Whether no message waits to be read now; BUSY is passed over."""
+        while select.select([self.stream], [], [], 0)[0]:
+            if self.receive().type is not MessageType.BUSY:
+                return False
+        return True
 
     def send(self, kind: MessageType, cell: int = 0, epoch: int = 0) -> None:
         """Send a message to the library."""
@@ -114,16 +117,23 @@ class FakeSession:
         self._connections.clear()
 
     def accept(self, *, welcome: bool = True, protocol: int = PROTOCOL_NEWEST) -> Connection:
-        """The next process that sends HELLO, welcomed with this protocol."""
+        """The next process that sends HELLO, welcomed with this protocol.
+
+        One that has given up before it was welcomed comes again.
+        """
         assert self.listener is not None
-        stream, _ = self.listener.accept()
-        stream.settimeout(DEADLINE_S)
-        connection = Connection(stream, Message.unpack(stream.recv(64)))
-        assert connection.hello.type is MessageType.HELLO
-        self._connections.append(connection)
-        if welcome:
-            connection.welcome(protocol)
-        return connection
+        while True:
+            stream, _ = self.listener.accept()
+            stream.settimeout(DEADLINE_S)
+            connection = Connection(stream, Message.unpack(stream.recv(64)))
+            assert connection.hello.type is MessageType.HELLO
+            self._connections.append(connection)
+            try:
+                if welcome:
+                    connection.welcome(protocol)
+            except BrokenPipeError:
+                continue
+            return connection
 
     def nobody_connects(self) -> bool:
         """Whether no connection waits to be accepted now."""

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
 from fakes.session import FakeSession, Machine, Probe, eventually
 from kubeshare import native
 from kubeshare.tokens.wire.protocol import GrantState
@@ -29,7 +30,7 @@ def by_a_clock_of_its_own(*arguments: object) -> dict[str, float]:
     """What `native/tests/duty_test.c` prints: nothing in it depends on this machine's time."""
     program = native.folder() / "tests" / "duty-test"
     done = subprocess.run(
-        [program, *map(str, arguments)], capture_output=True, check=True, timeout=10
+        [program, *map(str, arguments)], capture_output=True, check=True, timeout=DEADLINE_S
     )
     answer: dict[str, float] = json.loads(done.stdout)
     return answer
@@ -55,6 +56,7 @@ def test_a_gate_opens_again_for_work_that_waits_for_a_later_launch() -> None:
     assert turns["longest_shut_ms"] < 1000
 
 
+@pytest.mark.serial
 @pytest.mark.slow
 def test_when_the_daemon_dies_the_process_times_itself_until_one_is_back(
     machine: Machine, session: FakeSession, probe: Probe
@@ -105,6 +107,7 @@ def test_processes_of_a_claim_keep_to_its_request_together(
         assert REQUEST / 2 < share(machine, 20) < 1.5 * REQUEST
 
 
+@pytest.mark.serial
 @pytest.mark.slow
 def test_long_kernels_are_paid_for_later(folder: Path, machine: Machine) -> None:
     with (

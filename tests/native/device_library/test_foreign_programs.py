@@ -7,6 +7,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
 from fakes.session import FakeSession, Machine
 from kubeshare import native
 
@@ -59,7 +60,7 @@ def test_bypass_a_static_program_that_opens_the_driver_is_not_hooked(
 ) -> None:
     with machine.run([str(alone)], session.environment) as started:
         assert started.answer() == {"result": 0, "file": "libcuda.so.1"}
-        assert started.process.wait(10) == 0
+        assert started.process.wait(DEADLINE_S) == 0
     assert session.nobody_connects()
 
 
@@ -83,7 +84,7 @@ def test_a_32_bit_program_runs_as_if_the_library_were_not_there(
         assert native.DEVICE_LIBRARY not in maps
         assert started.process.stdin is not None
         started.process.stdin.close()
-        assert started.process.wait(10) == 0
+        assert started.process.wait(DEADLINE_S) == 0
     assert session.nobody_connects()
 
 

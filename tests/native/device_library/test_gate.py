@@ -85,6 +85,7 @@ def test_a_context_of_its_own_connects_too(
     assert machine.gpu()["busy_ns"] == 3 * MICROSECONDS * 1000
 
 
+@pytest.mark.serial
 def test_nothing_is_launched_before_the_daemon_has_welcomed_the_process(
     session: FakeSession, probe: Probe
 ) -> None:

@@ -6,6 +6,7 @@ from typing import cast
 
 import pytest
 
+from deadlines import DEADLINE_S
 from fakes.session import MIB, FakeSession, Machine, Probe, eventually
 from kubeshare.tokens.wire.protocol import MessageType
 
@@ -52,7 +53,7 @@ def test_a_started_child_is_a_process_of_its_own_and_inherits_no_descriptor(
     assert connections[cast("int", child_pid)].is_closed()
     session.open()
     step(parent, "after")
-    assert parent.process.wait(10) == 0
+    assert parent.process.wait(DEADLINE_S) == 0
     assert eventually(lambda: session.charged() == 0)
 
 
@@ -77,7 +78,7 @@ def test_exit_ends_a_process_whose_threads_allocate_and_launch(
     session.accept()
     session.open()
     step(probe, "exits")
-    assert probe.process.wait(10) == EXITED
+    assert probe.process.wait(DEADLINE_S) == EXITED
     assert eventually(lambda: session.charged() == 0)
 
 
@@ -104,5 +105,5 @@ def test_a_signal_handler_may_exit_while_its_thread_allocates(
     for _ in range(10):
         probe = start("exit")
         step(probe, "ready")
-        assert probe.process.wait(10) == EXITED
+        assert probe.process.wait(DEADLINE_S) == EXITED
     assert eventually(lambda: session.charged() == 0)

@@ -4,6 +4,7 @@ import subprocess
 
 import pytest
 
+from deadlines import DEADLINE_S
 from fakes.session import Machine
 from kubeshare import native
 
@@ -17,7 +18,7 @@ def run(machine: Machine, name: str) -> str:
         capture_output=True,
         text=True,
         check=False,
-        timeout=60,
+        timeout=DEADLINE_S,
     )
     assert done.returncode == 0, done.stdout
     return done.stdout

@@ -48,15 +48,18 @@ def test_short_and_long_kernels_go_on_without_help(
 
 @pytest.mark.slow
 def test_who_waits_for_credit_is_not_idle(
-    session: FakeSession, probe: Probe, connection: Connection
+    machine: Machine, session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
     connection.send(MessageType.WATCH, 0, session.page.epoch(0))
+    began_ns = machine.stat()["now_ns"]
     probe.do("launch", "kernel", 80_000, 8)
-    assert connection.is_quiet()
     probe.do("sync")
-    assert connection.receive().type is MessageType.IDLE
+    idle = connection.receive()
+    assert idle.type is MessageType.IDLE
+    assert idle.time_ns - began_ns >= 8 * 80 * MILLISECOND_NS
 
 
+@pytest.mark.serial
 @pytest.mark.slow
 def test_a_claim_that_has_the_gpu_to_itself_is_not_metered(
     machine: Machine, session: FakeSession, probe: Probe, connection: Connection

@@ -5,6 +5,7 @@ import sys
 
 import pytest
 
+from deadlines import DEADLINE_S
 from fakes.session import MIB, FakeSession, Machine, Probe, eventually
 from kubeshare.tokens.wire.protocol import MessageType
 
@@ -68,7 +69,7 @@ def test_programs_that_use_no_gpu_behave_as_before(machine: Machine) -> None:
         [sys.executable, "-c", program],
         env=machine.environment() | {"LD_PRELOAD": str(machine.library)},
         capture_output=True,
-        timeout=30,
+        timeout=DEADLINE_S,
         check=False,
     )
     assert (done.returncode, done.stderr) == (0, b"")

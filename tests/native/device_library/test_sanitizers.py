@@ -10,6 +10,7 @@ import pytest
 from driver_api import rows
 from driver_api.rows import GENERATED
 
+from deadlines import DEADLINE_S
 from fakes.session import MIB, FakeSession, Machine, Probe, eventually
 from kubeshare import native
 from kubeshare.tokens.wire.protocol import MessageType
@@ -185,9 +186,8 @@ def test_a_storm_of_allocations_at_the_limit(
         )
         for seed in range(3)
     ]
-    most = 0
-    deadline = time.monotonic() + 3
-    while time.monotonic() < deadline:
+    most, began = 0, time.monotonic()
+    while time.monotonic() - began < (3 if most > 512 * MIB else DEADLINE_S):
         most = max(most, machine.gpu()["used_memory"])
     for probe in probes:
         with probe:
@@ -198,14 +198,18 @@ def test_a_storm_of_allocations_at_the_limit(
 
 def test_the_table_of_allocations(variant: str) -> None:
     program = native.folder() / variant / "tests" / "allocations-test"
-    done = subprocess.run([program], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [program], capture_output=True, text=True, check=False, timeout=DEADLINE_S
+    )
     assert (done.returncode, done.stderr) == (0, "")
 
 
 @pytest.mark.parametrize("order", ["right", "wrong", "twice", "tried"])
 def test_a_thread_that_breaks_the_order_of_locks_is_stopped(variant: str, order: str) -> None:
     program = native.folder() / variant / "tests" / "lock-order-test"
-    done = subprocess.run([program, order], capture_output=True, text=True, check=False, timeout=60)
+    done = subprocess.run(
+        [program, order], capture_output=True, text=True, check=False, timeout=DEADLINE_S
+    )
     assert (done.returncode == 0) == (order in {"right", "tried"})
     assert ("lock order: rank" in done.stderr) == (order in {"wrong", "twice"})
 

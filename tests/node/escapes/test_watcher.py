@@ -10,11 +10,12 @@ from pathlib import Path
 import pytest
 from prometheus_client import CollectorRegistry
 
+from deadlines import DEADLINE_S
 from fakes.node import A_GPU, FixedGpus
 from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.resources import EVENTS
 from kubeshare.node.escapes.sampling import Sampler
-from kubeshare.node.escapes.watcher import EscapePolicy, EscapeWatch
+from kubeshare.node.escapes.watcher import INTERVAL_SECONDS, EscapePolicy, EscapeWatch
 from kubeshare.node.gpus.discovery import GpuProcess
 from kubeshare.node.process_kill import kill
 from kubeshare.simulator.control import FakeApiServer
@@ -131,6 +132,13 @@ def test_one_that_is_not_held_is_an_event_of_its_pod_with_its_pid_and_a_number(n
     assert node.counted("kubeshare_node_escapes_total", reason="UnheldProcess") == 1
 
 
+def test_the_samples_that_show_an_escape_are_taken_within_five_seconds(node: Node) -> None:
+    node.uses(os.getpid(), 64 << 20)
+    samples = 2
+    assert len(node.look(times=samples)) == 1
+    assert samples * INTERVAL_SECONDS < 5
+
+
 def test_the_log_says_it_with_pod_and_pid(node: Node, capsys: pytest.CaptureFixture[str]) -> None:
     node.uses(os.getpid(), 64 << 20)
     node.look()
@@ -174,7 +182,7 @@ def test_a_process_of_another_pod_with_the_claim_is_an_event_of_the_claims_pod(
         labels = {"reason": "ForeignProcess", "namespace": "default", "pod": "a"}
         assert node.counted("kubeshare_node_escaping", **labels) == 1
         if policy == "kill":
-            assert process.wait(10) == -9
+            assert process.wait(DEADLINE_S) == -9
         else:
             assert process.poll() is None
 
@@ -192,7 +200,7 @@ def test_on_request_it_is_ended_and_it_alone(strict_node: Node) -> None:
         strict_node.uses(other.pid, 64 << 20, of_pod=False)
         [event] = strict_node.look()
         assert "is ended" in event
-        assert process.wait(10) == -9
+        assert process.wait(DEADLINE_S) == -9
         assert other.poll() is None
         assert strict_node.counted("kubeshare_node_escapes_ended_total", reason="UnheldProcess")
 
@@ -214,7 +222,7 @@ def test_a_pid_that_is_another_process_now_is_not_ended() -> None:
         assert not kill(process.pid, started, lambda: False)
         assert process.poll() is None
         assert kill(process.pid, started, lambda: True)
-        assert process.wait(10) == -9
+        assert process.wait(DEADLINE_S) == -9
         assert not kill(process.pid, started, lambda: True)
 
 
