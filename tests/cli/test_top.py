@@ -6,6 +6,7 @@ import pytest
 
 from cli.conftest import Machine, eventually
 from kubeshare.cli.top import by_gpu
+from kubeshare.tokens.files.degraded import write_degraded
 
 CLAIM = {
     "gpu": "GPU-a",
@@ -27,7 +28,7 @@ CLAIM = {
 
 
 def test_a_line_says_what_a_holder_may_and_what_it_got() -> None:
-    ((title, lines),) = by_gpu([CLAIM])
+    ((_, title, lines),) = by_gpu([CLAIM])
 
     assert title == "V100 GPU-a: 0.3 of its time requested, 1Gi of 16Gi given"
     assert lines == [("train (7)", "open", "0.3", "0.6", "0.50", "12.3s", "512Mi/1Gi", "100/130ms")]
@@ -39,7 +40,7 @@ def test_a_share_is_shown_with_its_name_and_its_limit_while_alone() -> None:
         for name, alone in (("train", 900_000), ("serve", 600_000), ("", 0))
     ]
 
-    ((_, lines),) = by_gpu(claims)
+    ((_, _, lines),) = by_gpu(claims)
 
     assert [(line[0], line[3]) for line in lines] == [
         ("ns/pod:train", "0.6 (0.9 alone)"),
@@ -49,7 +50,7 @@ def test_a_share_is_shown_with_its_name_and_its_limit_while_alone() -> None:
 
 
 def test_memory_that_is_not_limited_to_what_is_reserved_is_shown() -> None:
-    ((title, (line,)),) = by_gpu([{**CLAIM, "memoryLimitBytes": 16 * 2**30}])
+    ((_, title, (line,)),) = by_gpu([{**CLAIM, "memoryLimitBytes": 16 * 2**30}])
 
     assert line[6] == "512Mi/1Gi (at most 16Gi)"
     assert title.endswith("1Gi of 16Gi given")
@@ -62,7 +63,7 @@ def test_holders_stand_under_their_gpu_the_largest_request_first() -> None:
         {**CLAIM, "holder": "large", "requestMicros": 500_000},
     ]
 
-    shown = [(title.split()[1], [line[0] for line in lines]) for title, lines in by_gpu(claims)]
+    shown = [(title.split()[1], [line[0] for line in lines]) for _, title, lines in by_gpu(claims)]
 
     assert shown == [("GPU-a:", ["large", "small"]), ("GPU-b:", ["alone"])]
 
@@ -70,7 +71,7 @@ def test_holders_stand_under_their_gpu_the_largest_request_first() -> None:
 def test_what_was_refused_is_not_counted_as_given() -> None:
     claims = [CLAIM, {**CLAIM, "state": "refused", "requestMicros": 900_000}]
 
-    assert by_gpu(claims)[0][0].startswith("V100 GPU-a: 0.3 of its time requested, 1Gi")
+    assert by_gpu(claims)[0][1].startswith("V100 GPU-a: 0.3 of its time requested, 1Gi")
 
 
 def test_without_a_daemon_it_says_what_to_do(machine: Machine) -> None:
@@ -95,7 +96,15 @@ def test_holders_are_shown_as_a_table_and_as_json(machine: Machine) -> None:
 
     code, text, _ = machine.kubeshare("top", "--once", "-o", "json")
     assert code == 0
-    assert json.loads(text)["claims"][0]["requestMicros"] == 300_000
+    found = json.loads(text)
+    assert found["claims"][0]["requestMicros"] == 300_000
+    assert found["degraded"] == {}
+
+    write_degraded(machine.paths, {found["claims"][0]["gpu"]: "GPUsOffered: run this"})
+    _, table, _ = machine.kubeshare("top", "--once")
+    assert table.splitlines()[1].rstrip() == "degraded: GPUsOffered: run this"
+    _, text, _ = machine.kubeshare("top", "--once", "-o", "json")
+    assert list(json.loads(text)["degraded"].values()) == ["GPUsOffered: run this"]
 
 
 @pytest.mark.native

@@ -4,7 +4,7 @@ import contextlib
 import json
 import sys
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from itertools import groupby
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -13,6 +13,7 @@ import click
 
 from kubeshare.core.units import format_memory, format_share
 from kubeshare.tokens.client import ask_snapshot
+from kubeshare.tokens.files.degraded import read_degraded
 from kubeshare.tokens.files.grants import share_holder
 from kubeshare.tokens.files.run_folder import Paths, default_run_folder
 
@@ -49,7 +50,7 @@ def top(*, once: bool, output: str, interval: float, run_folder: Path | None) ->
 def _print_json(paths: Paths, *, once: bool, interval: float) -> None:
     """One JSON object a line."""
     while True:
-        click.echo(json.dumps(ask_snapshot(paths)))
+        click.echo(json.dumps(ask_snapshot(paths) | {"degraded": read_degraded(paths)}))
         if once:
             return
         time.sleep(interval)
@@ -62,37 +63,38 @@ def _print_table(paths: Paths, *, once: bool, interval: float) -> None:
     # A pipe gets whole lines, however long.
     console = Console() if sys.stdout.isatty() else Console(width=_PIPE_WIDTH)
     if once or not console.is_terminal:
-        console.print(_tables(ask_snapshot(paths)))
+        console.print(_tables(ask_snapshot(paths), read_degraded(paths)))
         return
     with Live(console=console, auto_refresh=False) as live:
         while True:
-            live.update(_tables(ask_snapshot(paths)), refresh=True)
+            live.update(_tables(ask_snapshot(paths), read_degraded(paths)), refresh=True)
             time.sleep(interval)
 
 
-def _tables(snapshot: dict[str, Any]) -> "RenderableType":
-    """Build a table for each GPU that has holders."""
+def _tables(snapshot: dict[str, Any], degraded: Mapping[str, str]) -> "RenderableType":
+    """Build a table for each GPU that has holders; ``degraded`` says what is wrong, by UUID."""
     from rich.console import Group  # noqa: PLC0415
     from rich.table import Table  # noqa: PLC0415
     from rich.text import Text  # noqa: PLC0415
 
     shown: list[RenderableType] = []
-    for title, lines in by_gpu(snapshot["claims"]):
+    for gpu, title, lines in by_gpu(snapshot["claims"]):
         table = Table(box=None, pad_edge=False)
         for name in COLUMNS:
             justify: Literal["left", "right"] = "left" if name in _WORDS else "right"
             table.add_column(name, justify=justify, no_wrap=True, header_style="dim")
         for line in lines:
             table.add_row(*line)
-        shown += [Text(title, style="bold"), table]
+        wrong = [Text(f"degraded: {degraded[gpu]}", style="red")] if gpu in degraded else []
+        shown += [Text(title, style="bold"), *wrong, table]
     return Group(*shown) if shown else "No GPU is shared here."
 
 
-def by_gpu(claims: Iterable[dict[str, Any]]) -> list[tuple[str, list[tuple[str, ...]]]]:
-    """Group by GPU: a title, and a line for each holder, the largest request first."""
+def by_gpu(claims: Iterable[dict[str, Any]]) -> list[tuple[str, str, list[tuple[str, ...]]]]:
+    """Group by GPU: its UUID, a title, and a line for each holder, the largest request first."""
     ordered = sorted(claims, key=lambda c: (c["gpu"], -c["requestMicros"], c["claim"]))
     return [
-        (_title(gpu, members := list(group)), [_line(claim) for claim in members])
+        (gpu, _title(gpu, members := list(group)), [_line(claim) for claim in members])
         for gpu, group in groupby(ordered, key=lambda claim: str(claim["gpu"]))
     ]
 

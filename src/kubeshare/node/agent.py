@@ -15,6 +15,7 @@ from kubeshare.node.claim_mounts import ClaimMounts
 from kubeshare.node.cpu.binder import CpuBinder
 from kubeshare.node.cpu.cores import read_cores
 from kubeshare.node.cpu.cpusets import Cpusets
+from kubeshare.node.degraded_gpus import DegradedGpus
 from kubeshare.node.device_plugin.gpushare import GpushareResources
 from kubeshare.node.device_plugin.vcuda import VcudaResources
 from kubeshare.node.dra.account import OnEnded, ignore
@@ -119,6 +120,7 @@ class Agent:
         self.dra_gpus.reflector.subscribe(lambda _: self.inventory.refresh_soon())
         self.grants = Grants(paths.run_folder)
         self._run_folder = paths.run_folder
+        self.degraded_gpus = DegradedGpus(self.view, Paths(paths.run_folder))
         self.events = EventRecorder(client, "kubeshare.nthu/node-agent", node)
         self.gpushare = GpushareResources(client, node, paths, self.inventory, self.events)
         self.vcuda = VcudaResources(node, paths, self.gpushare.nodes, self.inventory)
@@ -205,6 +207,7 @@ class Agent:
         await self.dra_gpus.reflector.wait_for_sync()
         await self.gpushare.nodes.wait_for_sync()
         await self.gpushare.configmaps.wait_for_sync()
+        self.degraded_gpus.follow()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.inventory.run())
             group.create_task(self.escapes.run())

@@ -8,6 +8,7 @@
     RUN/counters/CLAIM             made by the daemon, mounted writable in containers
     RUN/tallies/CLAIM              the daemon's counts, which survive its restart
     RUN/status/CLAIM.json          the daemon's answer to the grant
+    RUN/degraded.json              what the node agent says is wrong with GPUs, for people
     RUN/control                    the daemon's socket for `kubeshare top` and the node agent
     RUN/daemon.lock, daemon.log    one daemon a folder
 
@@ -46,6 +47,7 @@ class Paths:
         self.counters_folder = root / "counters"
         self.statuses = root / "status"
         self.tallies = root / "tallies"
+        self.degraded = root / "degraded.json"
         self.control = root / "control"
         self.lock = root / "daemon.lock"
         self.log = root / "daemon.log"
