@@ -1,14 +1,21 @@
 """A node agent speaks for its own node only, and only ever gives holders back."""
 
+import asyncio
 import json
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
+import yaml
 
 from fakes import manifests
+from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.kube.client.client import Client
 from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
+from kubeshare.node.dra.holder_release import HolderReleases
+from kubeshare.node.node_view import NODE_VGPUS
 
 pytestmark = pytest.mark.apiserver
 
@@ -87,6 +94,62 @@ def test_says_of_a_vgpu_of_its_own_node_that_it_gets_no_gpu(cluster: ApiServer, 
 
     wanted = "jsonpath={.status.conditions[0].reason}"
     assert cluster.kubectl("get", "vgpu", vgpu, "-o", wanted) == "NotShareable"
+
+
+def test_releases_all_holders_that_a_vgpu_can_have(cluster: ApiServer, vgpu: str) -> None:
+    holders = [manifests.holder(f"demand-{number}") for number in range(128)]
+    status = json.dumps({"status": {"holders": holders}})
+    cluster.kubectl("patch", "vgpu", vgpu, "--subresource=status", "--type=merge", "-p", status)
+    others = [{"op": "remove", "path": f"/status/holders/{at}"} for at in range(126, -1, -1)]
+
+    changed = [{"op": "replace", "path": "/status/holders/64/requestMicros", "value": 0}]
+    with pytest.raises(LabError, match="it adds and changes none"):
+        patch_as_agent_of(cluster, "node-1", vgpu, changed, "--subresource=status")
+    one = [{"op": "remove", "path": "/status/holders/0"}]
+    patch_as_agent_of(cluster, "node-1", vgpu, one, "--subresource=status")
+    patch_as_agent_of(cluster, "node-1", vgpu, others[1:], "--subresource=status")
+
+    wanted = "jsonpath={.status.holders[*].demand}"
+    assert cluster.kubectl("get", "vgpu", vgpu, "-o", wanted) == "demand-127"
+
+
+def test_drains_a_full_vgpu_in_a_few_requests(
+    cluster: ApiServer, vgpu: str, node: str, tmp_path: Path
+) -> None:
+    """With a token of the agent's account that is bound to its node, as the kubelet gets it."""
+    config = yaml.safe_load(cluster.kubeconfig.read_text())
+    config["users"][0]["user"] = {"token": agent_token(cluster, node)}
+    (tmp_path / "kubeconfig").write_text(yaml.safe_dump(config))
+    holders = [
+        manifests.holder(f"demand-{number}", podUid=f"pod-{number}") for number in range(128)
+    ]
+    status = json.dumps({"status": {"holders": holders}})
+    cluster.kubectl("patch", "vgpu", vgpu, "--subresource=status", "--type=merge", "-p", status)
+
+    async def drain() -> int:
+        async with Client.connect(tmp_path / "kubeconfig") as client, asyncio.timeout(60):
+            seen = await client.get(NODE_VGPUS, vgpu)
+            releases = HolderReleases(client)
+            await asyncio.gather(*(releases.release(seen, f"pod-{n}") for n in range(128)))
+            left = await client.get(NODE_VGPUS, vgpu)
+            assert left.status.holders == ()
+            return client.writes
+
+    assert asyncio.run(drain()) <= 3
+
+
+def agent_token(cluster: ApiServer, node: str) -> str:
+    system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
+    account = {
+        "apiVersion": "v1",
+        "kind": "ServiceAccount",
+        "metadata": {"name": "kubeshare-node-agent", "namespace": NAMESPACE},
+    }
+    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([system, account]))
+    bound = ("--bound-object-kind=Node", f"--bound-object-name={node}")
+    return cluster.kubectl(
+        "create", "token", "kubeshare-node-agent", "-n", NAMESPACE, *bound
+    ).strip()
 
 
 def patch_node_as_agent_of(

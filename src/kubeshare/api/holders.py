@@ -52,11 +52,11 @@ def _test(path: str, value: object) -> Operation:
     return {"op": "test", "path": path, "value": value}
 
 
-def _indexes(vgpu: VGPU, demand: str) -> list[int]:
-    """Where the holders of a demand are: one for each of its shares of this GPU."""
-    found = [index for index, each in enumerate(vgpu.status.holders) if each.demand == demand]
+def _indexes(vgpu: VGPU, *demands: str) -> list[int]:
+    """Where the holders of demands are: one for each of their shares of this GPU."""
+    found = [index for index, each in enumerate(vgpu.status.holders) if each.demand in demands]
     if not found:
-        raise HolderMissingError(f"vGPU {vgpu.metadata.name} has no holder {demand}")
+        raise HolderMissingError(f"vGPU {vgpu.metadata.name} has no holder {', '.join(demands)}")
     return found
 
 
@@ -90,14 +90,14 @@ def add(vgpu: VGPU, holder: Holder) -> list[Operation]:
     return [_same_version(vgpu), {"op": "add", "path": "/status", "value": value}]
 
 
-def remove(vgpu: VGPU, demand: str) -> list[Operation]:
-    """Operations that remove the holders of ``demand``, all its shares of this GPU.
+def remove(vgpu: VGPU, *demands: str) -> list[Operation]:
+    """Operations that remove the holders of ``demands``, all their shares of this GPU.
 
     Raises:
         HolderMissingError: there is none; nothing has to be done.
     """
-    indexes = _indexes(vgpu, demand)
-    others = [holder for holder in vgpu.status.holders if holder.demand != demand]
+    indexes = _indexes(vgpu, *demands)
+    others = [holder for holder in vgpu.status.holders if holder.demand not in demands]
     # From the last one on: each removal moves those after it.
     entries = [{"op": "remove", "path": f"/status/holders/{at}"} for at in reversed(indexes)]
     operations: list[Operation] = [_same_version(vgpu), *entries, _set_summary(others)]

@@ -14,22 +14,16 @@ from typing import Any
 import msgspec
 import structlog
 
-from kubeshare.api import holders
-from kubeshare.api.types.constants import MANAGER_NODE
-from kubeshare.api.types.v1 import VGPU, Holder
 from kubeshare.kube.client.client import Client
-from kubeshare.kube.client.errors import ApiError, ConflictError, NotFoundError
+from kubeshare.kube.client.errors import ApiError, NotFoundError
 from kubeshare.node.dra import cdi
 from kubeshare.node.dra.account import Account, OnEnded, ignore
 from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError
 from kubeshare.node.dra.grants import Grants
-from kubeshare.node.node_view import NODE_VGPUS, NodeView
+from kubeshare.node.dra.holder_release import HolderReleases
+from kubeshare.node.node_view import NodeView
 
 log = structlog.get_logger(__name__)
-
-# Other programs add and remove holders of the same vGPU: an attempt fails only if one of
-# their writes succeeded.
-_ATTEMPTS = 20
 
 
 class Releaser:
@@ -51,7 +45,7 @@ class Releaser:
         cdi_folder: Path,
         on_ended: OnEnded = ignore,
     ) -> None:
-        self._client = client
+        self._holders = HolderReleases(client)
         self._view = view
         self._grants = grants
         self._cdi_folder = cdi_folder
@@ -119,33 +113,13 @@ class Releaser:
             ApiError: the API server refused, or cannot be reached.
         """
         released = set()
-        for vgpu, holder in self._view.held_by(pod_uid):
+        for vgpu, _ in self._view.held_by(pod_uid):
             # Several shares of one GPU are removed together.
             if vgpu.metadata.name not in released:
                 released.add(vgpu.metadata.name)
                 with suppress(NotFoundError):
-                    await self._remove(vgpu, holder)
+                    await self._holders.release(vgpu, pod_uid)
                 log.info("share released", vgpu=vgpu.metadata.name, pod_uid=pod_uid)
-
-    async def _remove(self, vgpu: VGPU, holder: Holder) -> None:
-        name = vgpu.metadata.name
-        for _ in range(_ATTEMPTS):
-            try:
-                operations = holders.remove(vgpu, holder.demand)
-                await self._client.json_patch(
-                    NODE_VGPUS, name, operations, subresource="status", field_manager=MANAGER_NODE
-                )
-            except ConflictError:
-                log.info("vGPU changed, trying again", vgpu=name)
-            except holders.HolderMissingError:
-                return
-            else:
-                return
-            vgpu = await self._client.get(NODE_VGPUS, name)
-            # The holder of the same demand may belong to a newer pod: it stays.
-            if holder.pod_uid not in {other.pod_uid for other in vgpu.status.holders}:
-                return
-        raise ConflictError(f"vGPU {name} changed at each of {_ATTEMPTS} attempts")
 
 
 def _keys(account: Account) -> dict[str, Any]:
