@@ -17,6 +17,11 @@ CUresult current_context(struct CUctx_st **context) {
     return context_fault(*context);
 }
 
+const struct model *current_model(void) {
+    uint32_t gpu = stack.depth > 0 ? stack.context[stack.depth - 1]->device->gpu : 0;
+    return &driver.engine.profile.models[gpu];
+}
+
 bool context_stack_has_room(void) {
     return stack.depth < STACK_DEPTH;
 }

@@ -4,8 +4,8 @@
 
 #include "driver.h"
 
-static const struct model *model(void) {
-    return &driver.engine.profile.model;
+static const struct model *model_of(const struct device *device) {
+    return &driver.engine.profile.models[device->gpu];
 }
 
 API cuDeviceGetCount(int *count) {
@@ -53,8 +53,8 @@ API cuDeviceComputeCapability(int *major, int *minor, CUdevice ordinal) {
     struct device *device;
     TRY(find_device(ordinal, &device));
     REQUIRE(major != NULL && minor != NULL, CUDA_ERROR_INVALID_VALUE);
-    *major = model()->compute_major;
-    *minor = model()->compute_minor;
+    *major = model_of(device)->compute_major;
+    *minor = model_of(device)->compute_minor;
     return CUDA_SUCCESS;
 }
 
@@ -136,23 +136,23 @@ static const struct {
 static int attribute_of(const struct device *device, CUdevice_attribute attribute) {
     switch (attribute) {
     case CU_DEVICE_ATTRIBUTE_CLOCK_RATE:
-        return model()->clock_khz;
+        return model_of(device)->clock_khz;
     case CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT:
-        return model()->multiprocessors;
+        return model_of(device)->multiprocessors;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_MODE:
         return (int)driver.engine.profile.compute_mode;
     case CU_DEVICE_ATTRIBUTE_PCI_BUS_ID:
         return (int)profile_pci_bus(device->gpu);
     case CU_DEVICE_ATTRIBUTE_MEMORY_CLOCK_RATE:
-        return model()->memory_clock_khz;
+        return model_of(device)->memory_clock_khz;
     case CU_DEVICE_ATTRIBUTE_GLOBAL_MEMORY_BUS_WIDTH:
-        return model()->memory_bus_bits;
+        return model_of(device)->memory_bus_bits;
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
-        return model()->l2_bytes;
+        return model_of(device)->l2_bytes;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
-        return model()->compute_major;
+        return model_of(device)->compute_major;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:
-        return model()->compute_minor;
+        return model_of(device)->compute_minor;
     default:
         for (size_t i = 0; i < sizeof common / sizeof *common; i++)
             if (common[i].attribute == attribute)

@@ -175,6 +175,9 @@ CUresult find_device(CUdevice ordinal, struct device **device);
 /** The context of this thread, alive. */
 CUresult current_context(struct CUctx_st **context);
 
+/** The model of the current context's GPU, of the first GPU where there is none. */
+const struct model *current_model(void);
+
 /** The error that has broken a context for good, if one has. */
 CUresult context_fault(struct CUctx_st *context);
 

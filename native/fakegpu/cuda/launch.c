@@ -78,7 +78,7 @@ API cuLaunchCooperativeKernel(CUfunction function, unsigned int grid_x, unsigned
                               void **parameters) {
     uint64_t threads = (uint64_t)block_x * block_y * block_z;
     uint64_t blocks = (uint64_t)grid_x * grid_y * grid_z;
-    int multiprocessors = driver.engine.profile.model.multiprocessors;
+    int multiprocessors = current_model()->multiprocessors;
     if (threads > 0 && threads <= 1024)
         REQUIRE(blocks <= (uint64_t)(blocks_that_fit((int)threads, shared_bytes) * multiprocessors),
                 CUDA_ERROR_COOPERATIVE_LAUNCH_TOO_LARGE);

@@ -205,7 +205,7 @@ API cuFuncGetModule(CUmodule *module, CUfunction function) {
 API cuFuncGetAttribute(int *value, CUfunction_attribute attribute, CUfunction function) {
     REQUIRE(value != NULL && function != NULL && attribute < CU_FUNC_ATTRIBUTE_MAX,
             CUDA_ERROR_INVALID_VALUE);
-    const struct model *model = &driver.engine.profile.model;
+    const struct model *model = current_model();
     int version = model->compute_major * 10 + model->compute_minor;
     *value = attribute == CU_FUNC_ATTRIBUTE_MAX_THREADS_PER_BLOCK ? 1024
              : attribute == CU_FUNC_ATTRIBUTE_NUM_REGS            ? 16

@@ -38,7 +38,7 @@ API cuOccupancyMaxPotentialBlockSizeWithFlags(int *blocks, int *threads, CUfunct
             CUDA_ERROR_INVALID_VALUE);
     *threads = limit > 0 && limit < 1024 ? limit : 1024;
     int each = blocks_that_fit(*threads, shared_of == NULL ? shared_bytes : shared_of(*threads));
-    *blocks = each * driver.engine.profile.model.multiprocessors;
+    *blocks = each * current_model()->multiprocessors;
     return CUDA_SUCCESS;
 }
 

@@ -52,16 +52,17 @@ void context_limits(struct CUctx_st *context) {
 }
 
 /* Every thread that fits on the GPU has a stack. */
-static uint64_t threads(void) {
-    return (uint64_t)driver.engine.profile.model.multiprocessors * THREADS_PER_MULTIPROCESSOR;
+static uint64_t threads(const struct CUctx_st *context) {
+    const struct model *model = &driver.engine.profile.models[context->device->gpu];
+    return (uint64_t)model->multiprocessors * THREADS_PER_MULTIPROCESSOR;
 }
 
 /* What a limit takes beyond what is in a context anyway. */
-static uint64_t price(CUlimit limit, size_t value) {
+static uint64_t price(const struct CUctx_st *context, CUlimit limit, size_t value) {
     uint64_t more = value > limits[limit].usual ? value - limits[limit].usual : 0;
     switch (limit) {
     case CU_LIMIT_STACK_SIZE:
-        return round_up(more * threads(), UNIT_PAGE);
+        return round_up(more * threads(context), UNIT_PAGE);
     case CU_LIMIT_PRINTF_FIFO_SIZE:
     case CU_LIMIT_MALLOC_HEAP_SIZE:
         return round_up(more, UNIT_PAGE);
@@ -93,8 +94,8 @@ API cuCtxSetLimit(CUlimit limit, size_t value) {
     REQUIRE(value < UINT64_C(1) << 40, CUDA_ERROR_OUT_OF_MEMORY);
     context_wait(context);
     pthread_mutex_lock(&driver.lock);
-    uint64_t before = price(limit, context->limit[limit]);
-    uint64_t after = price(limit, value);
+    uint64_t before = price(context, limit, context->limit[limit]);
+    uint64_t after = price(context, limit, value);
     bool room = after <= before || context_charge(context, after - before);
     if (after < before)
         context_uncharge(context, before - after);

@@ -35,10 +35,11 @@ const struct model *profile_models(void) {
     return models;
 }
 
-bool profile_use_model(struct profile *profile, const char *key) {
+bool profile_use_model(struct profile *profile, const char *key, unsigned first, unsigned end) {
     for (const struct model *model = models; model->key != NULL; model++) {
         if (strcmp(model->key, key) == 0) {
-            profile->model = *model;
+            for (unsigned gpu = first; gpu < end; gpu++)
+                profile->models[gpu] = *model;
             return true;
         }
     }
@@ -61,14 +62,15 @@ void profile_use_usual_topology(struct profile *profile) {
             enum path path = a / 2 == b / 2                         ? PATH_PIX
                              : profile->numa[a] == profile->numa[b] ? PATH_PHB
                                                                     : PATH_SYS;
-            profile_set_pair(profile, a, b, path, profile->model.nvlink && a / 4 == b / 4 ? 2 : 0);
+            bool nvlink = profile->models[a].nvlink && profile->models[b].nvlink;
+            profile_set_pair(profile, a, b, path, nvlink && a / 4 == b / 4 ? 2 : 0);
         }
     }
 }
 
 void profile_use_defaults(struct profile *profile) {
     memset(profile, 0, sizeof *profile);
-    profile_use_model(profile, "V100");
+    profile_use_model(profile, "V100", 0, GPUS_MAX);
     profile->gpus = 1;
     profile->kernel_us = 10;
     profile->speeds = (struct speeds){

@@ -4,8 +4,8 @@
 
 #include "profile.h"
 
-/** Takes a model by its key; false when it is not known here. */
-bool profile_use_model(struct profile *profile, const char *key);
+/** Takes a model by its key for the GPUs from `first` to before `end`; false when unknown. */
+bool profile_use_model(struct profile *profile, const char *key, unsigned first, unsigned end);
 
 /** One GPU of the first model. */
 void profile_use_defaults(struct profile *profile);

@@ -65,8 +65,8 @@ static void fill(struct state *state, const struct profile *profile) {
     for (unsigned i = 0; i < profile->gpus; i++) {
         struct gpu *gpu = &state->gpu[i];
         profile_uuid_text(profile, i, gpu->uuid);
-        memcpy(gpu->model, profile->model.name, sizeof gpu->model);
-        gpu->memory_bytes = profile->model.memory_bytes;
+        memcpy(gpu->model, profile->models[i].name, sizeof gpu->model);
+        gpu->memory_bytes = profile->models[i].memory_bytes;
     }
     __atomic_store_n(&state->magic, STATE_MAGIC, __ATOMIC_RELEASE);
 }

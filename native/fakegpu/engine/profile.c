@@ -28,7 +28,7 @@ static bool read_name(struct profile *profile, const char *source, char *error, 
     if (length > 0 && length < sizeof key && profile_number(times + 1, 1, GPUS_MAX, &gpus)) {
         memcpy(key, source, length);
         key[length] = '\0';
-        if (profile_use_model(profile, key)) {
+        if (profile_use_model(profile, key, 0, GPUS_MAX)) {
             profile->gpus = (unsigned)gpus;
             profile_use_usual_topology(profile);
             return true;
@@ -87,8 +87,9 @@ static uint64_t spread(uint64_t value) {
     return value ^ (value >> 31);
 }
 
-static void make_uuid(const struct profile *profile, uint64_t number, uint8_t uuid[16]) {
-    uint64_t hash = hash_text(UINT64_C(0xcbf29ce484222325), profile->model.name);
+static void make_uuid(const struct profile *profile, unsigned gpu, uint64_t number,
+                      uint8_t uuid[16]) {
+    uint64_t hash = hash_text(UINT64_C(0xcbf29ce484222325), profile->models[gpu].name);
     hash = hash_text(hash, profile->seed) + number;
     uint64_t words[2] = {spread(hash + UINT64_C(0x9e3779b97f4a7c15)),
                          spread(hash + UINT64_C(0x3c6ef372fe94f82a))};
@@ -105,18 +106,18 @@ static void print_uuid(const char *prefix, const uint8_t u[16], char text[48]) {
 }
 
 void profile_uuid(const struct profile *profile, unsigned gpu, uint8_t uuid[16]) {
-    make_uuid(profile, gpu, uuid);
+    make_uuid(profile, gpu, gpu, uuid);
 }
 
 void profile_uuid_text(const struct profile *profile, unsigned gpu, char text[48]) {
     uint8_t uuid[16];
-    make_uuid(profile, gpu, uuid);
+    make_uuid(profile, gpu, gpu, uuid);
     print_uuid("GPU", uuid, text);
 }
 
 void profile_mig_text(const struct profile *profile, unsigned gpu, unsigned mig, char text[48]) {
     uint8_t uuid[16];
-    make_uuid(profile, GPUS_MAX + gpu * MIGS_MAX + mig, uuid);
+    make_uuid(profile, gpu, GPUS_MAX + gpu * MIGS_MAX + mig, uuid);
     print_uuid("MIG", uuid, text);
 }
 
@@ -125,7 +126,9 @@ unsigned profile_pci_bus(unsigned gpu) {
 }
 
 uint64_t profile_hash(const struct profile *profile) {
-    uint64_t hash = hash_text(UINT64_C(0xcbf29ce484222325), profile->model.name);
-    hash = hash_text(hash, profile->seed);
-    return spread(hash ^ profile->gpus ^ profile->model.memory_bytes);
+    uint64_t hash = hash_text(UINT64_C(0xcbf29ce484222325), profile->seed);
+    for (unsigned gpu = 0; gpu < profile->gpus; gpu++)
+        hash =
+            spread(hash_text(hash, profile->models[gpu].name) ^ profile->models[gpu].memory_bytes);
+    return spread(hash ^ profile->gpus);
 }

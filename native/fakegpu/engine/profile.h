@@ -6,6 +6,7 @@
  *   count = 4             GPUs, 1 to 16
  *   name = Tesla …        as NVML and cuDeviceGetName report it
  *   memory = 16384        of each GPU, in MiB
+ *   model.2 = V100-PCIE   the model of GPU 2 alone, before its links; so name.2 and memory.2
  *   kernel_us = 10        time of a kernel that does not give its own
  *   context_memory = 300  that a context takes, in MiB; 0 unless said
  *   module_memory = 2     that a module's code takes, in MiB; 0 unless said
@@ -80,7 +81,7 @@ struct fault {
 };
 
 struct profile {
-    struct model model;
+    struct model models[GPUS_MAX]; /* by GPU */
     unsigned gpus;
     uint32_t kernel_us;
     uint32_t sync_us;

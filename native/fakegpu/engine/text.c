@@ -220,14 +220,41 @@ static bool set_field(struct profile *profile, const struct number *number,
     return true;
 }
 
+/* Whether a key is about all GPUs, as `memory`, or about one of them, as `memory.2`. */
+static bool names_gpus(const char *key, const char *what, unsigned *first, unsigned *end) {
+    size_t length = strlen(what);
+    char rest;
+    if (strncmp(key, what, length) != 0)
+        return false;
+    *first = 0;
+    *end = GPUS_MAX;
+    if (key[length] == '\0')
+        return true;
+    if (sscanf(key + length, ".%u%c", first, &rest) != 1 || *first >= GPUS_MAX)
+        return false;
+    *end = *first + 1;
+    return true;
+}
+
+static bool set_names(struct profile *profile, const struct place *place, const char *value,
+                      unsigned first, unsigned end) {
+    for (unsigned gpu = first; gpu < end; gpu++)
+        if (!set_text(profile->models[gpu].name, sizeof profile->models[gpu].name, place, value))
+            return false;
+    return true;
+}
+
 static bool set(struct profile *profile, const struct place *place, const char *value) {
     unsigned long parsed;
-    if (strcmp(place->key, "model") == 0) {
-        if (!profile_use_model(profile, value))
+    unsigned first, end;
+    if (names_gpus(place->key, "model", &first, &end)) {
+        if (!profile_use_model(profile, value, first, end))
             return wrong_value(place, value, "a model known here, V100 or V100-PCIE");
         profile_use_usual_topology(profile);
         return true;
     }
+    if (names_gpus(place->key, "name", &first, &end))
+        return set_names(profile, place, value, first, end);
     if (strcmp(place->key, "count") == 0) {
         if (!profile_number(value, 1, GPUS_MAX, &parsed))
             return wrong_value(place, value, "a number from 1 to 16");
@@ -235,10 +262,11 @@ static bool set(struct profile *profile, const struct place *place, const char *
         profile_use_usual_topology(profile);
         return true;
     }
-    if (strcmp(place->key, "memory") == 0) {
+    if (names_gpus(place->key, "memory", &first, &end)) {
         if (!profile_number(value, 1, 1UL << 24, &parsed))
             return wrong_value(place, value, "a number of MiB");
-        profile->model.memory_bytes = (uint64_t)parsed << 20;
+        for (; first < end; first++)
+            profile->models[first].memory_bytes = (uint64_t)parsed << 20;
         return true;
     }
     const struct number *number = find_number(place->key);
@@ -248,8 +276,6 @@ static bool set(struct profile *profile, const struct place *place, const char *
         return set_mib(&profile->context_mib, place, value);
     if (strcmp(place->key, "module_memory") == 0)
         return set_mib(&profile->module_mib, place, value);
-    if (strcmp(place->key, "name") == 0)
-        return set_text(profile->model.name, sizeof profile->model.name, place, value);
     if (strcmp(place->key, "seed") == 0)
         return set_text(profile->seed, sizeof profile->seed, place, value);
     if (strcmp(place->key, "state") == 0)

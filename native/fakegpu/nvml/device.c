@@ -139,8 +139,8 @@ void fill_pci(nvmlPciInfo_t *pci, uint32_t gpu, bool legacy) {
     pci->domain = 0;
     pci->bus = bus;
     pci->device = 0;
-    pci->pciDeviceId = machine.engine.profile.model.pci_device_id;
-    pci->pciSubSystemId = machine.engine.profile.model.pci_device_id;
+    pci->pciDeviceId = machine.engine.profile.models[gpu].pci_device_id;
+    pci->pciSubSystemId = machine.engine.profile.models[gpu].pci_device_id;
     if (!legacy)
         snprintf(pci->busId, sizeof pci->busId, "00000000:%02X:00.0", bus);
 }
@@ -177,8 +177,8 @@ API nvmlDeviceGetArchitecture(nvmlDevice_t device, nvmlDeviceArchitecture_t *arc
 API nvmlDeviceGetCudaComputeCapability(nvmlDevice_t device, int *major, int *minor) {
     TRY(check_handle(device));
     REQUIRE(major != NULL && minor != NULL, NVML_ERROR_INVALID_ARGUMENT);
-    *major = machine.engine.profile.model.compute_major;
-    *minor = machine.engine.profile.model.compute_minor;
+    *major = machine.engine.profile.models[device->gpu].compute_major;
+    *minor = machine.engine.profile.models[device->gpu].compute_minor;
     return NVML_SUCCESS;
 }
 
@@ -224,7 +224,7 @@ API nvmlDeviceGetBAR1MemoryInfo(nvmlDevice_t device, nvmlBAR1Memory_t *memory) {
 API nvmlDeviceGetMemoryBusWidth(nvmlDevice_t device, unsigned int *bits) {
     TRY(check_device(device));
     REQUIRE(bits != NULL, NVML_ERROR_INVALID_ARGUMENT);
-    *bits = (unsigned)machine.engine.profile.model.memory_bus_bits;
+    *bits = (unsigned)machine.engine.profile.models[device->gpu].memory_bus_bits;
     return NVML_SUCCESS;
 }
 

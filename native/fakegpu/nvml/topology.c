@@ -120,7 +120,8 @@ static uint32_t peer(uint32_t gpu, unsigned link) {
 
 static nvmlReturn_t check_link(nvmlDevice_t device, unsigned link, const void *answer) {
     TRY(check_device(device));
-    REQUIRE(profile()->model.nvlink || peer(device->gpu, 0) != GPUS_MAX, NVML_ERROR_NOT_SUPPORTED);
+    REQUIRE(profile()->models[device->gpu].nvlink || peer(device->gpu, 0) != GPUS_MAX,
+            NVML_ERROR_NOT_SUPPORTED);
     REQUIRE(answer != NULL && (link < LINKS_MAX || peer(device->gpu, link) != GPUS_MAX),
             NVML_ERROR_INVALID_ARGUMENT);
     return NVML_SUCCESS;

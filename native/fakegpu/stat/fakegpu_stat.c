@@ -109,9 +109,9 @@ static int print_profile(const char *program) {
     for (unsigned gpu = 0; gpu < profile->gpus; gpu++) {
         profile_uuid_text(profile, gpu, uuid);
         printf("%s{\"index\": %u, \"uuid\": \"%s\", \"model\": ", gpu == 0 ? "" : ", ", gpu, uuid);
-        print_text(profile->model.name);
+        print_text(profile->models[gpu].name);
         printf(", \"total_memory\": %llu, \"pci_address\": \"0000:%02x:00.0\", \"numa_node\": %u",
-               (unsigned long long)profile->model.memory_bytes, profile_pci_bus(gpu),
+               (unsigned long long)profile->models[gpu].memory_bytes, profile_pci_bus(gpu),
                profile->numa[gpu]);
         printf(", \"cpu_list\": \"%s\"}", profile->cpus[profile->numa[gpu]]);
     }

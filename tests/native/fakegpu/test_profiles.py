@@ -36,7 +36,7 @@ def test_it_is_known_where_a_gpu_is(tmp_path: Path) -> None:
 
 def test_the_shipped_profiles_are_good() -> None:
     counts = {path.stem: len(fakegpu.gpus(path)) for path in fakegpu.profiles()}
-    assert counts == {"v100-16g-x2-pcie": 2, "v100-16g-x4-nvlink": 4}
+    assert counts == {"v100-16g-x2-pcie": 2, "v100-16g-x4-nvlink": 4, "v100-mixed-x3": 3}
 
 
 def test_a_file_says_what_differs_from_its_model(tmp_path: Path) -> None:
@@ -48,11 +48,30 @@ def test_a_file_says_what_differs_from_its_model(tmp_path: Path) -> None:
     assert [(gpu.model, gpu.total_memory) for gpu in found] == [("Toy GPU", 1 << 30)] * 3
 
 
+def test_gpus_of_a_machine_may_differ(tmp_path: Path) -> None:
+    profile = tmp_path / "mixed.profile"
+    profile.write_text(
+        "count = 3\nmodel.1 = V100-PCIE\nmemory.1 = 32768\nname.2 = Toy GPU\nmemory.2 = 1024\n"
+    )
+    found = fakegpu.gpus(profile)
+    assert [(gpu.model, gpu.total_memory >> 30) for gpu in found] == [
+        ("Tesla V100-SXM2-16GB", 16),
+        ("Tesla V100-PCIE-16GB", 32),
+        ("Toy GPU", 1),
+    ]
+    # A GPU is the same one beside others of another model.
+    assert found[0].uuid == fakegpu.gpus("V100x1")[0].uuid
+    assert len({gpu.uuid for gpu in found}) == 3
+
+
 @pytest.mark.parametrize(
     ("text", "message"),
     [
         ("model = X100", "1: model = X100: expected a model"),
         ("model = V100\ncount = 17", "2: count = 17: expected a number from 1 to 16"),
+        ("model.1 = X100", "1: model.1 = X100: expected a model"),
+        ("model.16 = V100", "1: unknown key model.16"),
+        ("memory.0 = 16Gi", "1: memory.0 = 16Gi: expected a number of MiB"),
         ("memory = 16Gi", "1: memory = 16Gi: expected a number of MiB"),
         ("kernel_us = -1", "1: kernel_us = -1: expected microseconds"),
         ("\n\ncolour = red", "3: unknown key colour"),
