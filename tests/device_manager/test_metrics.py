@@ -1,4 +1,6 @@
-"""The device manager's metrics of what is wrong now."""
+"""The device manager's own metrics, as they are scraped."""
+
+from typing import Final
 
 from msgspec import structs
 from prometheus_client import CollectorRegistry, generate_latest
@@ -8,6 +10,15 @@ from kubeshare.api.types.constants import CONDITION_DEGRADED
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.device_manager.metrics import Metrics
 from kubeshare.kube.meta import Condition
+
+HELP: Final = {
+    "placeholders_created": "Placeholder pods made",
+    "pods_created": "Pods of SharePods made",
+    "holders_released": "Holders removed whose pod never ran",
+    "pods_moved": "Pods deleted unbound because their node had no room",
+    "vgpus_deleted": "vGPUs given back to Kubernetes",
+    "vgpus_warmed": "vGPUs made ahead of demand",
+}
 
 
 def degraded(name: str, reason: str, *, status: str = "True", held: bool = True) -> VGPU:
@@ -31,3 +42,18 @@ def test_vgpus_in_use_that_are_degraded_are_counted_by_node_and_reason() -> None
         'kubeshare_devices_degraded_vgpus{node="n1",reason="GPUsOffered"} 2.0',
         'kubeshare_devices_degraded_vgpus{node="n1",reason="GPUUnhealthy"} 1.0',
     ]
+
+
+def test_each_counter_has_its_name_and_its_help() -> None:
+    registry = CollectorRegistry()
+    metrics = Metrics(registry)
+    counters = (
+        *(metrics.placeholders, metrics.pods, metrics.released),
+        *(metrics.moved, metrics.deleted, metrics.warmed),
+    )
+    for number, counter in enumerate(counters, start=1):
+        counter.inc(number)
+    lines = generate_latest(registry).decode().splitlines()
+    for number, (name, text) in enumerate(HELP.items(), start=1):
+        assert f"# HELP kubeshare_devices_{name}_total {text}" in lines
+        assert f"kubeshare_devices_{name}_total {number:.1f}" in lines

@@ -245,6 +245,7 @@ class FakeCluster(ClusterObjects):
             # Checked first, since other failures may follow from a refused request.
             refused = sorted(set(self.server.refused))
             assert not refused, f"{'; '.join(refused)} (see deploy/rbac)"
+        self.invariants.violations += self.invariants.unsigned()
         assert not self.invariants.violations, self.invariants.violations
 
     async def _program(self, name: str, user_agent: str) -> None:

@@ -20,6 +20,9 @@ from kubeshare.simulator.control import FakeApiServer
 
 Raw = dict[str, Any]
 
+_UNSIGNED = {"events", "leases", "pods/binding", "pods/eviction"}
+"""Each of them names its author itself, or has no fields."""
+
 
 class Invariants:
     """Collects violations of the invariants.
@@ -46,6 +49,19 @@ class Invariants:
             for uid in sorted(set(held))
             if held.count(uid) > self._asked.get(uid, 1)
         ]
+
+    def unsigned(self) -> list[str]:
+        """The writes by which no field shows which program of KubeShare wrote it."""
+        writes = [each for each in self._server.requests if each.verb in {"create", "patch"}]
+        return sorted(
+            {
+                f"{each.client} {each.verb} {each.resource}: no field manager of KubeShare"
+                for each in writes
+                if each.client in self._server.authorizers
+                and each.resource not in _UNSIGNED
+                and not each.query.get("fieldManager", "").startswith("kubeshare-")
+            }
+        )
 
     @contextmanager
     def no_bugs(self) -> Iterator[None]:

@@ -7,6 +7,7 @@ the published versions nothing removes them. Nothing of KubeShare reads them.
 
 from collections.abc import Mapping
 
+from kubeshare.api.types.constants import MANAGER_DEVICES
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.dialects.families import FAMILIES
 from kubeshare.kube.client.client import Client
@@ -36,4 +37,5 @@ async def _patch(client: Client, pod: Pod, annotations: Mapping[str, str | None]
         return
     name, namespace = pod.metadata.name, pod.metadata.namespace
     metadata = {"annotations": annotations, "resourceVersion": pod.metadata.resource_version}
-    await client.merge_patch(PODS, name, {"metadata": metadata}, namespace)
+    patch = {"metadata": metadata}
+    await client.merge_patch(PODS, name, patch, namespace, field_manager=MANAGER_DEVICES)

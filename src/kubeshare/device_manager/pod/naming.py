@@ -24,6 +24,7 @@ from kubeshare.api.types.constants import (
     ANNOTATION_NODE,
     FAMILY_VCUDA,
     LABEL_VGPU,
+    MANAGER_DEVICES,
 )
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import VGPU, GPUDevice
@@ -140,7 +141,11 @@ class PodNaming:
         key = pod.metadata.key
         try:
             written = await self._client.merge_patch(
-                PODS, key.name, {"metadata": metadata}, key.namespace
+                PODS,
+                key.name,
+                {"metadata": metadata},
+                key.namespace,
+                field_manager=MANAGER_DEVICES,
             )
         except NotFoundError:
             self._cluster_state.forget_pod(pod)

@@ -11,7 +11,7 @@ import structlog
 
 from kubeshare.api.configuration import DynamicConfiguration, watch_configuration
 from kubeshare.api.owned_nodes import accepts_holders, family_of, offers_families
-from kubeshare.api.types.constants import FAMILY_GPUSHARE
+from kubeshare.api.types.constants import FAMILY_GPUSHARE, MANAGER_NODE
 from kubeshare.api.types.core_v1 import NODES, Node
 from kubeshare.api.types.v1 import GPUNode
 from kubeshare.dialects.gpushare import GPU_COUNT, GPU_MEMORY
@@ -140,5 +140,8 @@ class GpushareResources:
             return
         numbers = {GPU_COUNT: wanted}
         patch: dict[str, Any] = {"status": {"capacity": numbers, "allocatable": numbers}}
-        await self._client.merge_patch(NODES, node.metadata.name, patch, subresource="status")
+        name = node.metadata.name
+        await self._client.merge_patch(
+            NODES, name, patch, subresource="status", field_manager=MANAGER_NODE
+        )
         log.info("GPUs counted in the Node", resource=GPU_COUNT, count=wanted)
