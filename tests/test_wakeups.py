@@ -24,7 +24,8 @@ def test_a_cpu_that_is_taken_is_lost_time() -> None:
         while time.monotonic() < until:
             pass
         sys.setswitchinterval(interval)
-    assert 0.3 < seen.lost <= 1
+    assert seen.lost_seconds > 0.15
+    assert 0 < seen.lost <= 1
 
 
 @pytest.mark.parametrize(

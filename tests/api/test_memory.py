@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 import kubeshare.kube
+from deadlines import DEADLINE_S
 from kubeshare.api.state.informers import Informers, start_informers
 from kubeshare.api.types.constants import LABEL_ROLE, LABEL_SHAREPOD_UID, LABEL_VGPU, ROLE_SHAREPOD
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
@@ -215,6 +216,8 @@ def test_a_program_loads_no_library_that_it_does_not_use(program: str, tmp_path:
         "print(json.dumps(sorted(sys.modules)))"
     )
     argv = [sys.executable, "-c", code]
-    loaded = subprocess.run(argv, check=True, capture_output=True, text=True, timeout=60).stdout
+    loaded = subprocess.run(
+        argv, check=True, capture_output=True, text=True, timeout=DEADLINE_S
+    ).stdout
     unused = {"rich", "pygments", "click", "grpc", "pynvml", "matplotlib", "httpcore2", "anyio"}
     assert unused.isdisjoint(json.loads(loaded))

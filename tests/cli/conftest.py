@@ -7,12 +7,13 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deadlines import DEADLINE_S
 from kubeshare import fakegpu, native
 from kubeshare.tokens.client import ask_snapshot
 from kubeshare.tokens.files.run_folder import Paths
@@ -43,7 +44,7 @@ class Machine:
     def kubeshare(self, *arguments: str) -> tuple[int, str, str]:
         """Run `kubeshare` to its end: exit code, output, errors."""
         process = self.start(*arguments)
-        output, errors = process.communicate(timeout=60)
+        output, errors = process.communicate(timeout=DEADLINE_S)
         return process.returncode, output, errors
 
     def start_run(
@@ -61,7 +62,7 @@ class Machine:
         """
         program = str(native.path("burn"))
         return self.start_run(
-            request, program, "--seconds", "120", "--inflight", "32", *options, limit=limit
+            request, program, "--seconds", "600", "--inflight", "32", *options, limit=limit
         )
 
     def claims(self) -> dict[int, dict[str, Any]]:
@@ -117,20 +118,12 @@ class Machine:
     def clean_up(self) -> None:
         for process in self._started:
             process.kill()
-            process.communicate(timeout=10)
+            process.communicate(timeout=DEADLINE_S)
         self.kill_daemon()
 
 
 def _processes() -> list[int]:
     return [int(entry.name) for entry in Path("/proc").iterdir() if entry.name.isdigit()]
-
-
-def eventually(question: Callable[[], object], what: str, seconds: float = 20) -> None:
-    """Ask until the answer is true."""
-    deadline = time.monotonic() + seconds
-    while not question():
-        assert time.monotonic() < deadline, f"not within {seconds} s: {what}"
-        time.sleep(0.01)
 
 
 @pytest.fixture

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 import yaml
 
+from deadlines import DEADLINE_S
 from kubeshare.cli import main as front_door
 from kubeshare.cli.completion import for_kubectl
 from kubeshare.cli.inspect import command
@@ -69,7 +70,7 @@ def test_bash_completes_after_the_line_of_the_page(path: str) -> None:
         env=os.environ | {"PATH": path},
         capture_output=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
         check=True,
     )
     assert (done.stdout, done.stderr) == ("inspect install\n", "")
@@ -99,7 +100,7 @@ def test_kubectl_finds_the_completion_of_the_plugins(
             env=os.environ | {"PATH": path, "KUBECONFIG": str(apiserver.kubeconfig)},
             capture_output=True,
             text=True,
-            timeout=60,
+            timeout=DEADLINE_S,
             check=True,
         ).stdout
 

@@ -9,6 +9,7 @@ from types import ModuleType
 import click
 import pytest
 
+from deadlines import DEADLINE_S
 from kubeshare.cli import main as front_door
 from kubeshare.native import NativeMissingError
 
@@ -17,7 +18,7 @@ Install = Callable[[click.Command], None]
 
 def run_python(code: str) -> str:
     return subprocess.run(
-        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=60
+        [sys.executable, "-c", code], check=True, capture_output=True, text=True, timeout=DEADLINE_S
     ).stdout
 
 

@@ -7,7 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from cli.conftest import FAKE, Machine, eventually
+from cli.conftest import FAKE, Machine
+from deadlines import DEADLINE_S, eventually
 from kubeshare import native
 from kubeshare.cli.run import parse_quota
 from kubeshare.core.errors import InvalidValueError
@@ -102,7 +103,7 @@ def test_the_command_sees_the_library_its_claim_and_its_gpu(machine: Machine) ->
 
 @pytest.mark.native
 def test_a_command_on_several_gpus_sees_these_and_no_other(machine: Machine) -> None:
-    small = machine.start_run(0.3, "sleep", "60", fake="V100x4")
+    small = machine.start_run(0.3, "sleep", "600", fake="V100x4")
     eventually(lambda: small.pid in machine.claims(), "the grant is there")
 
     code, output, errors = machine.kubeshare("run", "--fake", "V100x4", "--gpus", "2.5", "env")
@@ -118,7 +119,7 @@ def test_a_command_on_several_gpus_sees_these_and_no_other(machine: Machine) -> 
 @pytest.mark.native
 @pytest.mark.slow
 def test_a_job_on_several_gpus_has_one_grant_and_uses_them_all(machine: Machine) -> None:
-    burn = (str(native.path("burn")), "--seconds", "120", "--gpus", "3", "--no-sync")
+    burn = (str(native.path("burn")), "--seconds", "600", "--gpus", "3", "--no-sync")
     job = machine.start("run", "--fake", "V100x3", "--gpus", "2.5", "--", *burn)
 
     eventually(lambda: len(machine.entries()) == 3, "the grant is there")
@@ -141,7 +142,7 @@ def test_a_job_on_several_gpus_has_one_grant_and_uses_them_all(machine: Machine)
 def test_several_gpus_that_do_not_fit_are_refused_with_who_holds_how_much(
     machine: Machine,
 ) -> None:
-    holder = machine.start_run(0.3, "sleep", "60", fake="V100x2")
+    holder = machine.start_run(0.3, "sleep", "600", fake="V100x2")
     eventually(lambda: holder.pid in machine.claims(), "the grant is there")
 
     code, _, errors = machine.kubeshare("run", "--fake", "V100x2", "--gpus", "2", "true")
@@ -165,7 +166,7 @@ def test_more_gpus_than_the_machine_has_are_wrong_use(machine: Machine) -> None:
 @pytest.mark.native
 def test_a_limit_while_alone_is_granted(machine: Machine) -> None:
     limits = ("--limit", ".3", "--limit-alone", ".9")
-    job = machine.start("run", "--fake", FAKE, *SMALL, *limits, "--", "sleep", "60")
+    job = machine.start("run", "--fake", FAKE, *SMALL, *limits, "--", "sleep", "600")
     eventually(lambda: job.pid in machine.claims(), "the grant is there")
 
     claim = machine.claims()[job.pid]
@@ -194,12 +195,12 @@ def test_the_grant_is_gone_when_the_command_is(machine: Machine) -> None:
 @pytest.mark.native
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
 def test_a_killed_command_frees_its_part(machine: Machine, number: signal.Signals) -> None:
-    process = machine.start_run(0.9, "sleep", "60")
+    process = machine.start_run(0.9, "sleep", "600")
     eventually(lambda: process.pid in machine.claims(), "the grant is there")
 
     process.send_signal(number)
 
-    assert process.wait(10) == -number
+    assert process.wait(DEADLINE_S) == -number
     eventually(lambda: grants(machine) == [], "the grant is gone")
     assert machine.kubeshare("run", "--fake", FAKE, "--request", ".9", "true")[0] == 0
 
@@ -211,7 +212,7 @@ def test_what_the_driver_counts_for_a_commands_context_is_charged(
 ) -> None:
     profile = tmp_path / "contexts.profile"
     profile.write_text("model = V100\ncontext_memory = 300\n")
-    burn = (str(native.path("burn")), "--seconds", "120", "--no-sync")
+    burn = (str(native.path("burn")), "--seconds", "600", "--no-sync")
     process = machine.start_run(0.5, *burn, fake=str(profile))
     eventually(lambda: process.pid in machine.claims(), "the grant is there")
     page = machine.paths.claim(machine.claims()[process.pid]["claim"]) / "page"
@@ -235,7 +236,7 @@ def test_a_file_that_cannot_run_leaves_no_grant(machine: Machine, tmp_path: Path
 @pytest.mark.slow
 @pytest.mark.native
 def test_a_full_gpu_is_refused_with_who_holds_how_much(machine: Machine) -> None:
-    holder = machine.start_run(0.8, "sleep", "60")
+    holder = machine.start_run(0.8, "sleep", "600")
     eventually(lambda: holder.pid in machine.claims(), "the grant is there")
 
     code, _, errors = machine.kubeshare("run", "--fake", FAKE, *SMALL, "--", "true")
@@ -249,10 +250,10 @@ def test_a_full_gpu_is_refused_with_who_holds_how_much(machine: Machine) -> None
 @pytest.mark.slow
 @pytest.mark.native
 def test_the_next_gpu_is_taken_when_the_first_is_full(machine: Machine) -> None:
-    first = machine.start_run(0.8, "sleep", "60", fake="V100x2")
+    first = machine.start_run(0.8, "sleep", "600", fake="V100x2")
     eventually(lambda: first.pid in machine.claims(), "the grant is there")
 
-    second = machine.start_run(0.8, "sleep", "60", fake="V100x2")
+    second = machine.start_run(0.8, "sleep", "600", fake="V100x2")
     eventually(lambda: second.pid in machine.claims(), "the other grant is there")
 
     claims = machine.claims()
@@ -278,7 +279,7 @@ def test_a_stale_folder_of_a_dead_daemon_is_no_obstacle(machine: Machine) -> Non
 
 @pytest.mark.native
 def test_two_at_once_start_one_daemon(machine: Machine) -> None:
-    first, second = (machine.start_run(0.3, "sleep", "60") for _ in range(2))
+    first, second = (machine.start_run(0.3, "sleep", "600") for _ in range(2))
 
     eventually(lambda: {first.pid, second.pid} <= machine.claims().keys(), "both are granted")
 
@@ -300,7 +301,7 @@ def test_memory_beyond_the_claim_is_out_of_memory(machine: Machine) -> None:
 
     job = machine.start_run(0.3, burn, "--steps", "1", "--memory", "2Gi")
 
-    output, _ = job.communicate(timeout=30)
+    output, _ = job.communicate(timeout=DEADLINE_S)
     assert job.returncode == 1
     assert "CUDA_ERROR_OUT_OF_MEMORY" in output
 
@@ -310,7 +311,7 @@ def test_memory_beyond_the_claim_is_out_of_memory(machine: Machine) -> None:
 def test_a_fixed_amount_of_work_comes_to_its_end(machine: Machine) -> None:
     job = machine.start_run(0.3, str(native.path("burn")), "--steps", "200")
 
-    output, errors = job.communicate(timeout=60)
+    output, errors = job.communicate(timeout=DEADLINE_S)
     assert (job.returncode, errors) == (0, "")
     assert '"kernels": 200' in output
 
@@ -329,7 +330,7 @@ def settled(machine: Machine, jobs: list["subprocess.Popen[str]"]) -> None:
         grown: list[int] = [claims[job.pid]["chargedNs"] - before.get(job.pid, 0) for job in jobs]
         return min(grown) > 0.5e9 and sum(grown) > 3e9
 
-    eventually(charged, "the jobs have run for three seconds", seconds=60)
+    eventually(charged, "the jobs have run for three seconds")
 
 
 NEAR = 0.03

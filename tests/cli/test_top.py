@@ -4,7 +4,8 @@ import json
 
 import pytest
 
-from cli.conftest import Machine, eventually
+from cli.conftest import Machine
+from deadlines import eventually
 from kubeshare.cli.top import by_gpu
 from kubeshare.tokens.files.degraded import write_degraded
 
@@ -120,5 +121,4 @@ def test_two_saturating_jobs_are_shown_near_their_shares(machine: Machine) -> No
     eventually(
         lambda: shares() == pytest.approx([0.5, 0.5], abs=0.03),
         "both are within three points of a half",
-        seconds=60,
     )

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from deadlines import DEADLINE_S
 from kubeshare.cli.plan import plan
 
 HERE = Path(__file__).parent
@@ -40,7 +41,9 @@ def test_plan_answers_as_the_scenario_says(scenario: Path) -> None:
 def test_the_command_prints_the_same_from_a_shell() -> None:
     scenario = HERE / "kubeshare" / "the_example_of_the_design.yaml"
     command = [sys.executable, "-m", "kubeshare.cli.main", "plan", str(scenario), "-o", "json"]
-    result = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
+    result = subprocess.run(
+        command, capture_output=True, text=True, timeout=DEADLINE_S, check=False
+    )
     assert result.returncode == 0, result.stderr
     assert result.stderr == ""
     assert without_hashes(result.stdout) == expected_lines(scenario)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 import yaml
 
+from deadlines import DEADLINE_S
 from kubeshare.api.types.constants import ANNOTATION_NODE, CONDITION_POD_SCHEDULED, LABEL_VGPU
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.policies import policy
@@ -141,7 +142,7 @@ class Cluster:
         return found
 
 
-async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = 60.0) -> Any:
+async def eventually(check: Callable[[], Awaitable[Any]], seconds: float = DEADLINE_S) -> Any:
     """What ``check`` returns as soon as it is something; a missing object is nothing."""
     async with asyncio.timeout(seconds):
         while True:
@@ -219,7 +220,7 @@ async def _life(server: ApiServer) -> None:
         assert wide[0].split() == [*_COLUMNS, "WHY", "UUID", "MODEL", "MESSAGE", "IP", "AGE"]
         assert wide[1].split()[:-1] == [*row, "GPU-0a", "V100", "10.0.0.7"]
         assert "GPU-0a" in server.kubectl("get", "vgpu")
-        server.kubectl("wait", "--for=condition=Ready", "shp/a", "-n", NAMESPACE, "--timeout=5s")
+        server.kubectl("wait", "--for=condition=Ready", "shp/a", "-n", NAMESPACE, "--timeout=60s")
         status = (await client.get(SHAREPODS, "a", NAMESPACE))["status"]
         assert (status["podIP"], status["startTime"]) == ("10.0.0.7", "2026-01-01T00:00:30Z")
 

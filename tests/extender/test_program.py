@@ -6,6 +6,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
 from kubeshare import __version__
 from kubeshare.extender.__main__ import main
 from kubeshare.extender.http.access import TokenFile
@@ -14,7 +15,6 @@ from kubeshare.simulator.control import FakeApiServer, until
 
 TOKEN = "0123456789abcdef"
 PREFIX = "/gpushare-scheduler"
-SECONDS = 10.0
 
 
 async def ask(
@@ -46,10 +46,10 @@ def test_it_serves_both_ports(tmp_path: Path) -> None:
         assert server is not None
         assert program.health is not None
         running = asyncio.create_task(program.run())
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(DEADLINE_S):
             await server.listening.wait()
             await program.health.listening.wait()
-            await until(lambda: not list(program.not_ready()), seconds=SECONDS)
+            await until(lambda: not list(program.not_ready()), seconds=DEADLINE_S)
             assert (await ask(program.health.port, "/readyz"))[0] == 200
             assert await ask(server.port, "/version", token="") == (200, __version__)
             assert (await ask(server.port, f"{PREFIX}/inspect", token="x"))[0] == 401

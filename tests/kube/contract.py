@@ -10,6 +10,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from itertools import count
 from typing import Any
 
+from deadlines import DEADLINE_S
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.resources import CUSTOM_RESOURCE_DEFINITIONS, NAMESPACES, Raw, Resource
@@ -66,7 +67,10 @@ class RealControlPlane(ControlPlane):
     def run(self, test: Test) -> None:
         async def main() -> None:
             name = f"contract-{next(_numbers)}"
-            async with asyncio.timeout(60), Client.connect(self._server.kubeconfig) as client:
+            async with (
+                asyncio.timeout(DEADLINE_S),
+                Client.connect(self._server.kubeconfig) as client,
+            ):
                 await client.create(NAMESPACES, {"metadata": {"name": name}})
                 await test(client, name)
 
@@ -81,7 +85,7 @@ class RealControlPlane(ControlPlane):
 
 async def eventually(attempt: Callable[[], Awaitable[object]]) -> None:
     """Repeat until the kind is served."""
-    async with asyncio.timeout(30):
+    async with asyncio.timeout(DEADLINE_S):
         while True:
             try:
                 await attempt()

@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from deadlines import DEADLINE_S
 from kube.contract import ControlPlane, config_map, unchanged
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import (
@@ -230,7 +231,7 @@ def test_a_watch_reports_each_change_since_a_version(control_plane: ControlPlane
         stream = client.watch(
             CONFIG_MAPS, namespace, resource_version=listing.resource_version, labels="x=y"
         )
-        async with asyncio.timeout(20), aclosing(stream):
+        async with asyncio.timeout(DEADLINE_S), aclosing(stream):
             async for event in stream:
                 events.append((event.type, event.key.name, event.identity.uid))
                 versions.append(event.identity.resource_version)

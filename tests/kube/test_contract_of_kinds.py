@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 import yaml
 
+from deadlines import DEADLINE_S
 from fakes.cluster.invariants import overcommitted
 from kube.contract import ControlPlane, config_map, unchanged
 from kubeshare.api.types.v1 import VGPUS
@@ -291,7 +292,7 @@ def test_an_admission_policy_refuses_a_write_of_the_real_server(apiserver: ApiSe
     }
 
     async def main() -> None:
-        async with asyncio.timeout(60), Client.connect(apiserver.kubeconfig) as client:
+        async with asyncio.timeout(DEADLINE_S), Client.connect(apiserver.kubeconfig) as client:
             await client.create(CONFIG_MAPS, config_map("contract-a", "kube-system", k="0"))
             await client.create(VALIDATING_ADMISSION_POLICIES, policy)
             await client.create(VALIDATING_ADMISSION_POLICY_BINDINGS, binding)

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from deadlines import DEADLINE_S
 from kube.expectations import expect_count, expect_true
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
@@ -36,7 +37,7 @@ NAMESPACE = "kube-runtime"
 
 def run(main: Coroutine[Any, Any, None]) -> None:
     async def bounded() -> None:
-        async with asyncio.timeout(60):
+        async with asyncio.timeout(DEADLINE_S):
             await main
 
     asyncio.run(bounded())
@@ -87,7 +88,7 @@ def test_a_lease_is_taken_renewed_and_released(kubeconfig: Path) -> None:
     async def main() -> None:
         async with Client.connect(kubeconfig) as client:
             elector = LeaderElector(
-                client, NAMESPACE, "program", "me", duration=6, renew_deadline=5, retry=0.2
+                client, NAMESPACE, "program", "me", duration=91, renew_deadline=90, retry=0.2
             )
 
             async def work() -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
 from kubeshare.extender.http.access import AccessError, Certificates, TokenFile
 from kubeshare.extender.http.messages import Head, Response
 from kubeshare.extender.http.server import HttpServer
@@ -94,7 +95,7 @@ class _Hello:
 
 async def get(port: int, client: ssl.SSLContext) -> tuple[bytes, str]:
     """The answer, and the name of the server by its certificate."""
-    async with asyncio.timeout(10):
+    async with asyncio.timeout(DEADLINE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", port, ssl=client)
         writer.write(b"GET / HTTP/1.1\r\nHost: a\r\nConnection: close\r\n\r\n")
         answer = await reader.read()

@@ -7,20 +7,22 @@ from contextlib import asynccontextmanager
 import msgspec
 import pytest
 
+from deadlines import DEADLINE_S
 from kubeshare.extender.http.messages import Head, Limits, Response
 from kubeshare.extender.http.server import HttpServer
 
 LIMITS = Limits(
     body_bytes=1000,
     buffered_bytes=1500,
-    head_seconds=0.2,
-    body_seconds=0.2,
-    answer_seconds=0.2,
-    idle_seconds=0.2,
-    linger_seconds=0.2,
+    head_seconds=DEADLINE_S,
+    body_seconds=DEADLINE_S,
+    answer_seconds=DEADLINE_S,
+    idle_seconds=DEADLINE_S,
+    linger_seconds=DEADLINE_S,
     drain_seconds=0.2,
 )
-SECONDS = 10.0
+SHORT_S = 0.5
+"""For the one limit that a test lets pass."""
 
 
 class Echo:
@@ -62,7 +64,7 @@ async def running(limits: Limits = LIMITS) -> AsyncIterator[tuple[Echo, HttpServ
 
 async def exchange(server: HttpServer, *parts: bytes) -> bytes:
     """All that the server answers to these bytes until it closes the connection."""
-    async with asyncio.timeout(SECONDS):
+    async with asyncio.timeout(DEADLINE_S):
         reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
         for part in parts:
             writer.write(part)
@@ -125,7 +127,7 @@ def test_a_client_that_asks_whether_to_send_the_body_is_answered() -> None:
     async def test(service: Echo, server: HttpServer) -> None:
         del service
         headers = f"Expect: 100-continue\r\n{CLOSE}"
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(DEADLINE_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(post("/a", headers=headers, length=3))
             assert (await reader.readline()).startswith(b"HTTP/1.1 100")
@@ -146,10 +148,8 @@ def test_a_client_that_asks_whether_to_send_the_body_is_answered() -> None:
             413,
             id="sends too much",
         ),
-        pytest.param(post("/a", b"x" * 10, length=20), 408, id="never sends the rest"),
         pytest.param(post("/secret", length=500), 401, id="is not allowed"),
         pytest.param(post("/fail", headers=CLOSE), 500, id="makes the service fail"),
-        pytest.param(post("/wait", headers=CLOSE), 503, id="waits too long for the answer"),
         pytest.param(b"nonsense\r\n\r\n", 400, id="is not HTTP"),
         pytest.param(b"GET /a HTTP/1.1\r\n\r\n", 400, id="has no host"),
         pytest.param(b"GET / HTTP/1.1\r\na: " + b"x" * 20_000, 431, id="has a long head"),
@@ -172,28 +172,54 @@ def test_a_bad_request_is_refused_and_ends_the_connection(sent: bytes, status: i
     run(test)
 
 
-@pytest.mark.parametrize("sent", [b"", b"POST /a HT", post("/a", b"one")])
-def test_a_silent_client_loses_its_connection(sent: bytes) -> None:
+@pytest.mark.parametrize(
+    ("sent", "limit", "status"),
+    [
+        pytest.param(post("/a", b"x" * 10, length=20), "body_seconds", 408, id="body"),
+        pytest.param(post("/wait", headers=CLOSE), "answer_seconds", 503, id="answer"),
+    ],
+)
+def test_what_takes_too_long_is_refused_and_ends_the_connection(
+    sent: bytes, limit: str, status: int
+) -> None:
+    async def test(service: Echo, server: HttpServer) -> None:
+        del service
+        answer = await exchange(server, sent)
+        assert answer.startswith(f"HTTP/1.1 {status} ".encode())
+        assert b"connection: close" in answer.lower()
+
+    run(test, msgspec.structs.replace(LIMITS, **{limit: SHORT_S}))
+
+
+@pytest.mark.parametrize(
+    ("sent", "limit"),
+    [
+        (b"", "idle_seconds"),
+        (b"POST /a HT", "head_seconds"),
+        (post("/a", b"one"), "idle_seconds"),
+    ],
+)
+def test_a_silent_client_loses_its_connection(sent: bytes, limit: str) -> None:
     async def test(service: Echo, server: HttpServer) -> None:
         del service
         answer = await exchange(server, sent)
         assert answer.count(b"HTTP/1.1") == sent.count(b"one")
 
-    run(test)
+    run(test, msgspec.structs.replace(LIMITS, **{limit: SHORT_S}))
 
 
 def test_a_client_that_sends_byte_after_byte_has_the_time_of_one_head() -> None:
     async def test(service: Echo, server: HttpServer) -> None:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(DEADLINE_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             answer = asyncio.create_task(reader.read())
             while not answer.done():
                 writer.write(b"P")
-                await asyncio.wait([answer], timeout=LIMITS.head_seconds / 10)
+                await asyncio.wait([answer], timeout=SHORT_S / 10)
             writer.close()
         assert service.seen == []
 
-    run(test)
+    run(test, msgspec.structs.replace(LIMITS, head_seconds=SHORT_S))
 
 
 def test_by_default_100_mb_are_refused_before_they_are_sent() -> None:
@@ -202,7 +228,7 @@ def test_by_default_100_mb_are_refused_before_they_are_sent() -> None:
         assert answer.startswith(b"HTTP/1.1 413 ")
         assert service.seen == []
 
-    run(test, msgspec.structs.replace(Limits(), linger_seconds=0.2))
+    run(test, msgspec.structs.replace(Limits(), linger_seconds=DEADLINE_S))
 
 
 def test_a_client_that_leaves_is_no_error() -> None:
@@ -220,7 +246,7 @@ def test_a_client_that_leaves_is_no_error() -> None:
 
 def test_all_bodies_together_are_bounded() -> None:
     async def test(service: Echo, server: HttpServer) -> None:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(DEADLINE_S):
             reader, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(post("/wait", b"x" * 900, CLOSE))
             await service.entered.wait()
@@ -230,30 +256,30 @@ def test_all_bodies_together_are_bounded() -> None:
             writer.close()
             assert b"200 OK" in await exchange(server, post("/a", b"x" * 900, CLOSE))
 
-    run(test, msgspec.structs.replace(LIMITS, answer_seconds=SECONDS))
+    run(test)
 
 
 def test_connections_are_bounded() -> None:
     async def test(service: Echo, server: HttpServer) -> None:
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(DEADLINE_S):
             _, writer = await asyncio.open_connection("127.0.0.1", server.port)
             writer.write(post("/wait"))
             await service.entered.wait()
             assert b"503" in (await exchange(server))[:20]
             writer.close()
 
-    limits = msgspec.structs.replace(LIMITS, connections=1, answer_seconds=SECONDS)
+    limits = msgspec.structs.replace(LIMITS, connections=1)
     run(test, limits)
 
 
 def test_a_request_that_is_being_answered_ends_before_the_server() -> None:
     async def main() -> None:
-        limits = msgspec.structs.replace(LIMITS, answer_seconds=SECONDS, drain_seconds=SECONDS)
+        limits = msgspec.structs.replace(LIMITS, drain_seconds=DEADLINE_S)
         service = Echo()
         server = HttpServer(0, service, limits=limits)
         task = asyncio.create_task(server.run())
         await server.listening.wait()
-        async with asyncio.timeout(SECONDS):
+        async with asyncio.timeout(DEADLINE_S):
             idle, idle_writer = await asyncio.open_connection("127.0.0.1", server.port)
             idle_writer.write(post("/a"))
             await idle.readuntil(b"POST ")

@@ -18,12 +18,15 @@ class Gpu:
         self._spin = ctypes.c_void_p()
         self._streams: list[ctypes.c_void_p] = []
         self._events: list[ctypes.c_void_p] = []
+        self._word = ctypes.c_void_p()
         module = ctypes.c_void_p()
         self._check("cuInit", 0)
         self._check("cuDevicePrimaryCtxRetain", ctypes.byref(self._context), 0)
         self._check("cuCtxSetCurrent", self._context)
         self._check("cuModuleLoadData", ctypes.byref(module), b"any image")
         self._check("cuModuleGetFunction", ctypes.byref(self._spin), module, b"kubeshare_spin_us")
+        self._check("cuMemHostAlloc", ctypes.byref(self._word), ctypes.c_size_t(64), 0)
+        self._set_word(0)
 
     def _call(self, name: str, *arguments: Any) -> int:
         return int(getattr(self._cuda, name)(*arguments))
@@ -51,6 +54,18 @@ class Gpu:
                 "cuLaunchKernel", self._spin, *shape, self._handle(stream), parameters, None
             )
         return count
+
+    def _set_word(self, value: int) -> None:
+        ctypes.c_uint32.from_address(self._word.value or 0).value = value
+
+    def hold(self, stream: int = 0) -> None:
+        """Keeps what follows on a stream waiting until `release`."""
+        at_least = 0
+        self._check("cuStreamWaitValue32_v2", self._handle(stream), self._word, 1, at_least)
+
+    def release(self) -> None:
+        """Lets all streams go on."""
+        self._set_word(1)
 
     def record(self, stream: int = 0) -> int:
         """Records a new event on a stream; answers its number."""

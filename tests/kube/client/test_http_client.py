@@ -7,6 +7,7 @@ from typing import TypeVar
 import httpx2
 import pytest
 
+from deadlines import DEADLINE_S
 from kubeshare.kube.client.connection_pool import ConnectionPool
 from kubeshare.kube.client.http_client import DirectClient
 
@@ -89,7 +90,7 @@ def ask(
         ):
             return await act(client)
 
-    return asyncio.run(asyncio.wait_for(main(), 20))
+    return asyncio.run(asyncio.wait_for(main(), DEADLINE_S))
 
 
 def test_a_request_has_its_head_and_its_body() -> None:

@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
 from kube.expectations import expect_count, expect_true, expect_value
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.connection import ConfigError
@@ -157,7 +158,7 @@ def test_leading_tasks_run_while_it_leads_and_others_always(server: FakeApiServe
 def fetch(port: int, path: str, method: str = "GET") -> tuple[int, str]:
     request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
     try:
-        with urllib.request.urlopen(request, timeout=10) as answer:
+        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
@@ -211,7 +212,7 @@ def test_probes_and_metrics_report_the_state(server: FakeApiServer) -> None:
         await running
 
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_S):
             await main()
 
     asyncio.run(bounded())
@@ -232,7 +233,7 @@ def test_an_invalid_request_gets_no_answer_and_affects_no_other() -> None:
         running.cancel()
 
     async def bounded() -> None:
-        async with asyncio.timeout(30):
+        async with asyncio.timeout(DEADLINE_S):
             await main()
 
     asyncio.run(bounded())
@@ -283,7 +284,7 @@ def test_a_signal_ends_the_program_in_order(number: signal.Signals) -> None:
         assert process.stdout is not None
         assert process.stdout.readline() == "running\n"
         process.send_signal(number)
-        _, logs = process.communicate(timeout=30)
+        _, logs = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
     lines = [json.loads(line) for line in logs.splitlines()]
     assert [line["event"] for line in lines] == ["ending", "ended"]
@@ -299,7 +300,7 @@ def test_a_second_signal_ends_what_does_not_want_to() -> None:
         process.send_signal(signal.SIGTERM)
         assert "ending" in process.stderr.readline()
         process.send_signal(signal.SIGTERM)
-        _, logs = process.communicate(timeout=30)
+        _, logs = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 0
     assert "ended at once" in logs
 
@@ -307,7 +308,7 @@ def test_a_second_signal_ends_what_does_not_want_to() -> None:
 @pytest.mark.slow
 def test_a_failing_part_ends_the_program_with_1_and_a_log_of_json() -> None:
     with start("breaks") as process:
-        _, logs = process.communicate(timeout=30)
+        _, logs = process.communicate(timeout=DEADLINE_S)
     assert process.returncode == 1
     last = json.loads(logs.splitlines()[-1])
     assert (last["event"], last["error"]) == ("failed", "a bug")

@@ -4,13 +4,12 @@ import os
 import random
 import signal
 import subprocess
-import time
-from collections.abc import Callable
 from functools import partial
 from pathlib import Path
 
 import pytest
 
+from deadlines import eventually
 from fakes.gpu_client import Client
 from kubeshare import fakegpu, native
 
@@ -30,16 +29,9 @@ def busy(state: Path) -> dict[int, int]:
     return {process.pid: process.busy_ns for process in truth(state).processes}
 
 
-def have_worked(state: Path, processes: list[subprocess.Popen[bytes]], busy_ns: int) -> bool:
+def have_worked(state: Path, pids: list[int], busy_ns: int) -> bool:
     seen = busy(state)
-    return all(seen.get(process.pid, 0) >= busy_ns for process in processes)
-
-
-def until(condition: Callable[[], bool], seconds: float = 20) -> None:
-    deadline = time.monotonic() + seconds
-    while not condition():
-        assert time.monotonic() < deadline, "it has not come about in time"
-        time.sleep(0.005)
+    return all(seen.get(pid, 0) >= busy_ns for pid in pids)
 
 
 def test_a_kernel_takes_exactly_the_time_that_its_argument_says(tmp_path: Path) -> None:
@@ -54,13 +46,15 @@ def test_a_kernel_takes_exactly_the_time_that_its_argument_says(tmp_path: Path) 
 def test_kernels_of_a_stream_run_in_order_and_events_have_the_engines_time(tmp_path: Path) -> None:
     with Client(tmp_path) as client:
         stream = client("stream")
-        client("launch", 500_000, 1, stream)
+        client("hold", stream)
+        client("launch", 1_000, 1, stream)
         first = client("record", stream)
         client("launch", 3_000, 1, stream)
         second = client("record", stream)
         client("launch", 5_000, 2, stream)
         third = client("record", stream)
         assert not client("done", first)
+        client("release")
         assert client("elapsed", first, second) == pytest.approx(3, abs=1e-4)
         assert client("elapsed", second, third) == pytest.approx(10, abs=1e-4)
         assert client("done", third)
@@ -69,17 +63,20 @@ def test_kernels_of_a_stream_run_in_order_and_events_have_the_engines_time(tmp_p
 def test_an_event_of_the_context_comes_after_all_of_its_streams(tmp_path: Path) -> None:
     with Client(tmp_path) as client:
         streams = [client("stream", 1), client("stream", 1)]
+        client("hold", streams[1])
         for stream in streams:
-            client("launch", 200_000, 1, stream)
+            client("launch", 2_000, 1, stream)
         last = client("record", streams[1])
         whole = client("record_context")
+        client("release")
         assert client("elapsed", last, whole) == 0
 
 
 def test_an_idle_stream_is_done_while_another_is_busy(tmp_path: Path) -> None:
     with Client(tmp_path) as client:
         working, idle = client("stream", 1), client("stream", 1)
-        client("launch", 500_000, 1, working)
+        client("hold", working)
+        client("launch", 1_000, 1, working)
         assert client("done", client("record", idle))
         assert not client("done", client("record", working))
 
@@ -87,16 +84,18 @@ def test_an_idle_stream_is_done_while_another_is_busy(tmp_path: Path) -> None:
 def test_the_legacy_default_stream_waits_for_blocking_streams_only(tmp_path: Path) -> None:
     with Client(tmp_path) as client:
         blocking, free = client("stream", 0), client("stream", 1)
-        client("launch", 300_000, 1, free)
+        client("hold", free)
+        client("launch", 1_000, 1, free)
         assert client("done", client("record", 0))
-        client("launch", 300_000, 1, blocking)
+        client("hold", blocking)
+        client("launch", 1_000, 1, blocking)
         assert not client("done", client("record", 0))
 
 
 def test_a_stream_waits_for_the_event_of_another(tmp_path: Path) -> None:
     with Client(tmp_path) as client:
         working, waiting = client("stream", 1), client("stream", 1)
-        client("launch", 300_000, 1, working)
+        client("hold", working)
         event = client("record", working)
         client("wait_event", waiting, event)
         assert not client("done", client("record", waiting))
@@ -104,10 +103,12 @@ def test_a_stream_waits_for_the_event_of_another(tmp_path: Path) -> None:
 
 def test_the_times_of_events_outlive_the_queues_places(tmp_path: Path) -> None:
     with Client(tmp_path) as client:
-        client("launch", 400_000)
+        client("hold")
+        client("launch", 1_000)
         first = client("record")
         client("launch", 2_000)
         second = client("record")
+        client("release")
         client("launch", 1, 3_000)
         client("synchronize")
         assert client("elapsed", first, second) == pytest.approx(2, abs=1e-4)
@@ -118,19 +119,23 @@ def test_the_launch_after_1024_queued_ones_waits_for_room(tmp_path: Path) -> Non
     with Client(tmp_path) as client:
         client("launch", 1_000_000)
         head = client("record")
-        client("launch", 1, 1023)
-        assert not client("done", head)
-        client("launch", 1)
+        client("launch", 1, 1024)
         assert client("done", head)
 
 
 def test_two_processes_with_work_have_the_gpu_half_and_half(tmp_path: Path) -> None:
     with Client(tmp_path) as short, Client(tmp_path) as long:
-        short("launch", 900, 1000)
-        long("launch", 7_000, 120)
-        before = busy(tmp_path)
-        until(lambda: busy(tmp_path)[long.pid] - before[long.pid] > 100_000_000)
-        after = busy(tmp_path)
+        asked_ns = 0
+        while True:
+            short("launch", 900, 1000)
+            long("launch", 7_000, 120)
+            asked_ns += 900_000_000
+            before = busy(tmp_path)
+            enough = before[long.pid] + 100_000_000
+            eventually(partial(have_worked, tmp_path, [long.pid], enough), "a window is over")
+            after = busy(tmp_path)
+            if after[short.pid] < asked_ns:  # else it ran out of work: this process came too late
+                break
         shares = [after[client.pid] - before[client.pid] for client in (short, long)]
         assert abs(shares[0] - shares[1]) <= 2 * SLICE_NS
 
@@ -191,7 +196,10 @@ def test_processes_killed_in_the_midst_of_everything_leave_the_log_consistent(
         for _ in range(25):
             victims = [subprocess.Popen(burn, env=variables) for _ in range(2)]
             enough = chance.randrange(1, 10_000_000)
-            until(partial(have_worked, tmp_path, victims, enough))
+            eventually(
+                partial(have_worked, tmp_path, [victim.pid for victim in victims], enough),
+                "they have worked",
+            )
             for victim in victims:
                 victim.send_signal(signal.SIGKILL)
                 victim.wait()

@@ -23,7 +23,7 @@ LOOK = """
         except n.NVMLError as error:
             return type(error).__name__.removeprefix("NVMLError_")
 
-    def event(timeout=5000):
+    def event(timeout=120_000):
         told = said(n.nvmlEventSetWait_v2, events, timeout)
         return told if isinstance(told, str) else int(told.eventData)
 

@@ -31,9 +31,12 @@ event = good(d.cuIpcOpenEventHandle(given(os.environ["EVENT"])))
 print(d.cuEventQuery(event)[0].name, flush=True)
 good(d.cuStreamWaitEvent(stream, event, 0))
 answer = [d.cuEventQuery(event)[0].name]
-launch(500000)
+word = ctypes.c_uint32.from_address(int(good(d.cuMemHostAlloc(64, 0))))
+word.value = 0
+good(d.cuStreamWaitValue32(stream, ctypes.addressof(word), 1, 0))
 good(d.cuEventRecord(event, stream))
 answer.append(d.cuEventQuery(event)[0].name)
+word.value = 1
 good(d.cuEventSynchronize(event))
 answer.append(d.cuEventQuery(event)[0].name)
 good(d.cuEventDestroy(event))

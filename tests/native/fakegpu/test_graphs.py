@@ -52,7 +52,7 @@ def test_a_launch_of_a_graph_takes_one_place_of_the_queue(tmp_path: Path) -> Non
     stream = good(d.cuStreamCreate(1))
     good(d.cuStreamBeginCapture(stream, d.CUstreamCaptureMode.CU_STREAM_CAPTURE_MODE_GLOBAL))
     for _ in range(2000):
-        launch(100, stream)
+        launch(1_000_000, stream)
     executable = good(d.cuGraphInstantiate(good(d.cuStreamEndCapture(stream)), 0))
     good(d.cuGraphLaunch(executable, stream))
     answer = d.cuStreamQuery(stream)[0].name

@@ -39,7 +39,7 @@ good(d.cuUserObjectRetain(thing, 1))
 good(d.cuUserObjectRelease(thing, 2))
 before = len(calls)
 good(d.cuUserObjectRelease(thing, 1))
-answer = [before, over.wait(20), calls]
+answer = [before, over.wait(120), calls]
 """
     not_permitted = "CUDA_ERROR_NOT_PERMITTED"
     assert objects(tmp_path, script) == [0, True, [[77, not_permitted]]]
@@ -54,7 +54,7 @@ executable = good(d.cuGraphInstantiate(graph, 0))
 good(d.cuGraphDestroy(graph))
 held = over.wait(0.05)
 good(d.cuGraphExecDestroy(executable))
-answer = [held, over.wait(20), len(calls)]
+answer = [held, over.wait(120), len(calls)]
 """
     assert objects(tmp_path, script) == [False, True, 1]
 
@@ -66,6 +66,6 @@ thing = create(1)
 good(d.cuGraphRetainUserObject(graph, thing, 2, 0))
 good(d.cuUserObjectRelease(thing, 1))
 answer = [d.cuGraphReleaseUserObject(graph, thing, 1)[0].name, over.is_set(),
-          d.cuGraphReleaseUserObject(graph, thing, 2)[0].name, over.wait(20)]
+          d.cuGraphReleaseUserObject(graph, thing, 2)[0].name, over.wait(120)]
 """
     assert objects(tmp_path, script) == ["CUDA_SUCCESS", False, "CUDA_ERROR_INVALID_VALUE", True]

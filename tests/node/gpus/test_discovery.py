@@ -8,6 +8,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from deadlines import DEADLINE_S
 from kubeshare import native
 from kubeshare.api.link_matrix import matrix
 from kubeshare.api.types.v1 import GPUNodeSpec
@@ -50,7 +51,7 @@ def read(driver_root: Path) -> subprocess.CompletedProcess[bytes]:
         env={"PYTHONPATH": ":".join(sys.path), "FAKEGPU_STATE": str(state)},
         capture_output=True,
         check=False,
-        timeout=60,
+        timeout=DEADLINE_S,
     )
 
 
@@ -164,7 +165,7 @@ def after(driver_root: Path, *errors: str) -> list[str]:
         capture_output=True,
         check=True,
         text=True,
-        timeout=60,
+        timeout=DEADLINE_S,
     ).stdout.splitlines()
 
 
