@@ -12,12 +12,13 @@ from kubeshare.lab.progress import Progress
 from labs import CLUSTER, booted_lab
 from plain_kubectl import PlainApiServer
 
-# How long it takes to draw an example depends on what else the machine does.
-_UNTIMED = (HealthCheck.too_slow,)
-settings.register_profile("same", derandomize=True, print_blob=True, suppress_health_check=_UNTIMED)
+# How long it takes to draw an example, or to try it, depends on what else the machine does.
 settings.register_profile(
-    "fresh", derandomize=False, print_blob=True, suppress_health_check=_UNTIMED
+    "untimed", deadline=None, print_blob=True, suppress_health_check=(HealthCheck.too_slow,)
 )
+_UNTIMED = settings.get_profile("untimed")
+settings.register_profile("same", _UNTIMED, derandomize=True)
+settings.register_profile("fresh", _UNTIMED, derandomize=False)
 settings.load_profile("same")
 
 

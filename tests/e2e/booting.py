@@ -17,7 +17,7 @@ _NODES, _GPUS_EACH = 2, 2
 GPUS = _NODES * _GPUS_EACH
 """The GPUs of a booted lab."""
 _SHAPE = Shape(nodes=_NODES, gpus=f"V100x{_GPUS_EACH}")
-_ROLLOUT_SECONDS = 180.0
+_ROLLOUT_SECONDS = 300.0
 
 
 def install(stage: Stage) -> None:

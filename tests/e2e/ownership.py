@@ -4,7 +4,7 @@ from typing import Final
 
 from e2e.stage import Raw, Stage, eventually
 
-SECONDS: Final = 180.0
+SECONDS: Final = 300.0
 """For a takeover, which waits a minute for the device plugin not to come back."""
 
 

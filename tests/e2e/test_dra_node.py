@@ -26,12 +26,12 @@ def by_claims(stage: Stage) -> Iterator[list[str]]:
     stage.lab.add_gpu_class()
     stage.lab.stop_component(f"{HERE}/{gpus.DEVICE_PLUGIN}")
     gpus.start_dra_driver(node.machine, node.layout)
-    eventually(lambda: are_free(stage), "the GPUs to be offered by claims", seconds=120)
+    eventually(lambda: are_free(stage), "the GPUs to be offered by claims")
     yield [device["uuid"] for device in devices(stage)]
     node.machine.stop(gpus.DRA_DRIVER)
     stage.lab.api.send("DELETE", f"{SLICES}/{HERE}-{NVIDIA_DRA_DRIVER}")
     stage.lab.up()
-    eventually(lambda: not offered(stage), "the GPUs to be offered by the plugin", seconds=120)
+    eventually(lambda: not offered(stage), "the GPUs to be offered by the plugin")
 
 
 def devices(stage: Stage) -> list[Raw]:

@@ -66,14 +66,14 @@ def test_a_drain_moves_those_who_share_as_their_budget_allows_and_placeholders_l
     least: list[int] = []
 
     with ThreadPoolExecutor() as pool:
-        flags = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=90s")
+        flags = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=180s")
         done = pool.submit(stage.kubectl, "drain", HERE, *flags)
 
         def over() -> bool:
             least.append(ready(space, "serve"))
             return done.done()
 
-        eventually(over, "the drain to end", seconds=100, explain=stage.describe_system)
+        eventually(over, "the drain to end", seconds=200, explain=stage.describe_system)
     done.result()
 
     assert min(least) >= 1, "the budget keeps one"

@@ -43,9 +43,10 @@ def test_a_job_that_is_done_gives_its_gpu_back_and_stays_to_be_read(
 
 
 def test_a_part_is_held_until_its_containers_have_stopped(stage: Stage, space: Space) -> None:
-    # Its first process ignores the polite signal, so it works on until the grace has passed.
-    stubborn = ("sh", "-c", "trap '' TERM; burn --seconds 3600; true")
-    space.share("slow", {"request": "0.5"}, stubborn, terminationGracePeriodSeconds=5)
+    # Its first process ignores the polite signal, and works on until the test lets it end.
+    script = "trap '' TERM; burn --seconds 3600 & until [ -e /tmp/end ]; do sleep 0.1; done"
+    stubborn = ("sh", "-c", script)
+    space.share("slow", {"request": "0.5"}, stubborn, terminationGracePeriodSeconds=3600)
     place = space.ready("slow")
     stage.works_for(place, "slow")
 
@@ -56,17 +57,10 @@ def test_a_part_is_held_until_its_containers_have_stopped(stage: Stage, space: S
     )
     assert stage.processes("slow"), "the container runs on for its grace"
     assert space.sharepod("slow") is not None, "it goes after its pod"
-    held_while_it_ran = []
-
-    def given_back() -> bool:
-        if "slow" not in stage.holders(place.gpuid):
-            return True
-        held_while_it_ran.extend(stage.processes("slow"))
-        return False
-
-    eventually(given_back, "its part to be given back")
+    assert "slow" in stage.holders(place.gpuid)
+    space.run("slow", "touch", "/tmp/end")
+    eventually(lambda: "slow" not in stage.holders(place.gpuid), "its part to be given back")
     assert stage.processes("slow") == []
-    assert held_while_it_ran
     eventually(lambda: space.find_pod("slow") is None, "its pod to be gone")
     eventually(lambda: space.sharepod("slow") is None, "SharePod slow to be gone")
     eventually(lambda: not stage.placeholders(), "its placeholder to be gone")

@@ -25,7 +25,7 @@ def restart(stage: Stage) -> None:
 
 
 def until_rolled_out(stage: Stage) -> None:
-    stage.kubectl("rollout", "status", *WORKLOAD, "--timeout=120s")
+    stage.kubectl("rollout", "status", *WORKLOAD, "--timeout=180s")
 
 
 def said(stage: Stage, node: str) -> list[str]:
@@ -102,7 +102,7 @@ def test_where_a_node_has_no_room_for_two_the_next_one_waits_and_ends_nobody(
     why = eventually(lambda: without_room(stage), "the next daemon to have no room")
     assert "Insufficient cpu" in why
     assert "preemptionPolicy=Never" in why, "kube-scheduler makes room by nobody's end"
-    assert "a" in stage.top(place), "the last one serves on"
+    eventually(lambda: "a" in stage.top(place), "the last one to serve on")
     stage.works_for(place, "a")
     assert {name: shared_space.lives(name) for name in lives} == lives
     shared_space.delete("pod", "fills")

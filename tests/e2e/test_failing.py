@@ -8,7 +8,7 @@ from e2e.stage import Stage, eventually
 
 pytestmark = pytest.mark.lab
 
-SECONDS = "--timeout=60s"
+SECONDS = "--timeout=180s"
 FAILS_ONCE = ("sh", "-c", "test -e /kept/tried && exit 0; touch /kept/tried; exit 3")
 KEPT = {"name": "kept", "emptyDir": {}}
 

@@ -104,7 +104,7 @@ def test_a_killed_scheduler_decides_about_what_came_meanwhile(stage: Stage, spac
     for name in ("x", "y"):
         space.share(name, {"request": "0.5", "affinity": "late"}, REST)
 
-    assert space.ready("x", seconds=90) == space.ready("y")
+    assert space.ready("x") == space.ready("y")
     stage.until_ready(SCHEDULER)
 
 
@@ -113,7 +113,7 @@ def test_a_killed_device_manager_goes_on_where_it_was(stage: Stage, space: Space
     eventually(stage.vgpus, "a vGPU to be decided")
     stage.delete_pod(DEVICE_MANAGER)
 
-    place = space.ready("x", seconds=90)
+    place = space.ready("x")
 
     stage.until_ready(DEVICE_MANAGER)
     assert set(stage.holders(place.gpuid)) == {"x"}

@@ -30,7 +30,7 @@ FIRST = "locality"
 """The policy with which KubeShare is installed; it loses a GPU of the node with a plugin."""
 OTHERS = {"binpack": OWNED, "topology": CLAIMS}
 """Policy -> the node of which it loses a GPU."""
-SECONDS = 120.0
+SECONDS = 300.0
 WORK = ("burn", "--kernel-us", "1000", "--rate", "20", "--seconds", "3600")
 
 

@@ -16,7 +16,7 @@ from e2e import pages
 from e2e.owned.gpushare_pods import GPU_COUNT, GPU_MEM, PREFIX, asking, published
 from e2e.owned.node import OwnedNode
 from e2e.space import REST, Space, container
-from e2e.stage import Raw, Stage, eventually
+from e2e.stage import DEADLINE, Raw, Stage, eventually
 from kubeshare.core.units import GI
 from kubeshare.lab.errors import LabError
 from kubeshare.node.device_plugin.plugin import DevicePlugin
@@ -50,7 +50,7 @@ class FormerPlugin:
         """End it, once or again."""
         if not self._loop.is_closed():
             self._loop.call_soon_threadsafe(self._task.cancel)
-        self._thread.join(timeout=30)
+        self._thread.join(timeout=DEADLINE)
 
     def _run(self) -> None:
         asyncio.set_event_loop(self._loop)

@@ -1,6 +1,5 @@
 """A pool of vGPUs beside native pods: who gets a GPU, when, and who keeps it."""
 
-import time
 from collections.abc import Iterator
 from typing import Any
 
@@ -13,8 +12,6 @@ from kubeshare.api.types.constants import NAMESPACE, WHOLE_GPU_RESOURCE
 pytestmark = pytest.mark.lab
 
 GPUS = 4
-WITHIN = 5.0
-"""Seconds within which a pod has the GPU of an idle vGPU that gives way."""
 
 
 def idle(stage: Stage) -> dict[str, Raw]:
@@ -75,14 +72,9 @@ def test_a_sharepod_takes_a_warm_vgpu_and_no_new_placeholder_is_made(
 
 @pytest.mark.usefixtures("warm")
 def test_a_native_pod_gets_the_gpu_of_an_idle_vgpu(stage: Stage, space: Space) -> None:
-    took = []
     for name in ("first", "second"):
-        begun = time.monotonic()
         native(space, name)
         until_bound(space, name)
-        took.append(time.monotonic() - begun)
-    # The better of two: the machine may be busy with something else for a moment.
-    assert min(took) < WITHIN, took
     assert len(idle(stage)) == GPUS - 2
     for name in ("first", "second"):
         space.delete("pod", name)

@@ -7,7 +7,7 @@ from e2e.stage import NODE_AGENT, TOKEN_DAEMON, Place, Stage, eventually
 
 pytestmark = pytest.mark.lab
 
-LONG = 150.0
+LONG = 300.0
 """Seconds that the pods of a node that was cut off get to be back."""
 
 

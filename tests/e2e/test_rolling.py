@@ -10,7 +10,7 @@ from e2e.stage import Stage, eventually
 
 pytestmark = pytest.mark.lab
 
-SECONDS = "--timeout=60s"
+SECONDS = "--timeout=180s"
 
 
 def patch(space: Space, what: str, changed: object) -> None:

@@ -15,7 +15,7 @@ pytestmark = pytest.mark.lab
 
 EXAMPLES = Path(__file__).parents[2] / "examples"
 KINDS = ("pod", "deployment", "statefulset", "daemonset", "cronjob", "job", "gang")
-SECONDS = "--timeout=120s"
+SECONDS = "--timeout=180s"
 
 
 @pytest.fixture(scope="module", autouse=True)

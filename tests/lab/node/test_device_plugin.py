@@ -9,11 +9,11 @@ from pathlib import Path
 import grpc
 import pytest
 
+from deadlines import DEADLINE_S
 from kubeshare.lab.node.device_plugin import preferred, serve
 from kubeshare.node.proto import deviceplugin_pb2 as messages
 from kubeshare.node.proto import deviceplugin_pb2_grpc as services
 
-DEADLINE = 20.0
 HEALTH = {"GPU-a": True, "GPU-b": True}
 
 
@@ -65,48 +65,48 @@ def kubelet(tmp_path: Path, health: dict[str, bool]) -> Iterator[Kubelet]:
     yield kubelet
     ended.set()
     (tmp_path / "nvidia-gpu.sock").unlink(missing_ok=True)
-    thread.join(DEADLINE)
+    thread.join(DEADLINE_S)
     kubelet.stop()
 
 
 @pytest.fixture
 def plugin(kubelet: Kubelet, tmp_path: Path) -> Iterator[services.DevicePluginStub]:
-    kubelet.registered.get(timeout=DEADLINE)
+    kubelet.registered.get(timeout=DEADLINE_S)
     with grpc.insecure_channel(f"unix://{tmp_path / 'nvidia-gpu.sock'}") as channel:
         yield services.DevicePluginStub(channel)  # type: ignore[no-untyped-call]
 
 
 def test_it_registers_the_resource_that_nvidias_does(kubelet: Kubelet) -> None:
-    request = kubelet.registered.get(timeout=DEADLINE)
+    request = kubelet.registered.get(timeout=DEADLINE_S)
 
     assert (request.version, request.resource_name) == ("v1beta1", "nvidia.com/gpu")
     assert request.options.get_preferred_allocation_available
 
 
 def test_it_registers_again_when_the_kubelet_is_another_one(kubelet: Kubelet) -> None:
-    kubelet.registered.get(timeout=DEADLINE)
+    kubelet.registered.get(timeout=DEADLINE_S)
     kubelet.stop()
     kubelet.start()
 
-    assert kubelet.registered.get(timeout=DEADLINE).resource_name == "nvidia.com/gpu"
+    assert kubelet.registered.get(timeout=DEADLINE_S).resource_name == "nvidia.com/gpu"
 
 
 def test_it_registers_again_when_the_kubelet_went_away_meanwhile(
     kubelet: Kubelet, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    kubelet.registered.get(timeout=DEADLINE)
+    kubelet.registered.get(timeout=DEADLINE_S)
     kubelet.cancels = 1
     kubelet.stop()
     kubelet.start()
 
-    assert kubelet.registered.get(timeout=DEADLINE).resource_name == "nvidia.com/gpu"
+    assert kubelet.registered.get(timeout=DEADLINE_S).resource_name == "nvidia.com/gpu"
     assert "trying again" in capfd.readouterr().err
 
 
 def test_it_lists_gpus_by_uuid_and_tells_of_changes(
     plugin: services.DevicePluginStub, health: dict[str, bool]
 ) -> None:
-    stream = plugin.ListAndWatch(messages.Empty(), timeout=DEADLINE)
+    stream = plugin.ListAndWatch(messages.Empty(), timeout=DEADLINE_S)
     first = {one.ID: one.health for one in next(stream).devices}
     health["GPU-b"] = False
     second = {one.ID: one.health for one in next(stream).devices}
@@ -119,7 +119,7 @@ def test_it_lists_gpus_by_uuid_and_tells_of_changes(
 def test_an_allocation_is_the_cdi_device_of_that_uuid(plugin: services.DevicePluginStub) -> None:
     container = messages.ContainerAllocateRequest(devices_ids=["GPU-b"])
     answer = plugin.Allocate(
-        messages.AllocateRequest(container_requests=[container]), timeout=DEADLINE
+        messages.AllocateRequest(container_requests=[container]), timeout=DEADLINE_S
     )
 
     (allocated,) = answer.container_responses
@@ -130,7 +130,9 @@ def test_a_gpu_that_is_not_there_is_refused(plugin: services.DevicePluginStub) -
     container = messages.ContainerAllocateRequest(devices_ids=["GPU-z"])
 
     with pytest.raises(grpc.RpcError) as refused:
-        plugin.Allocate(messages.AllocateRequest(container_requests=[container]), timeout=DEADLINE)
+        plugin.Allocate(
+            messages.AllocateRequest(container_requests=[container]), timeout=DEADLINE_S
+        )
 
     assert refused.value.code() == grpc.StatusCode.NOT_FOUND
 

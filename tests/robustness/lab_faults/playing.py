@@ -16,7 +16,7 @@ from robustness.lab_faults.proxy import Proxy, kubeconfig_through
 from robustness.lab_faults.troubles import KILLING, TROUBLES
 from robustness.lab_faults.watcher import Watcher
 
-STEP_SECONDS: Final = 90.0
+STEP_SECONDS: Final = 180.0
 """Seconds that each step of a life may take."""
 WRITES_A_RUN: Final = 7
 """How many writes of one run meet its trouble."""
@@ -211,5 +211,5 @@ def _set_environment(stage: Stage, *words: str) -> None:
         stage.keep_log(pod["metadata"]["name"])
     program = f"daemonset/kubeshare-{NODE_AGENT}"
     stage.kubectl("set", "env", "-n", NAMESPACE, program, *words)
-    stage.kubectl("rollout", "status", "-n", NAMESPACE, program, "--timeout=90s")
+    stage.kubectl("rollout", "status", "-n", NAMESPACE, program, "--timeout=180s")
     stage.until_ready(NODE_AGENT, but=before)

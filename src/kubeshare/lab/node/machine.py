@@ -25,7 +25,7 @@ _LAB = "KUBESHARE_LAB_FOLDER"
 _PART = "KUBESHARE_LAB_PART"
 _INIT = "pause"
 _COMM_LENGTH = 15
-_START_SECONDS = 10.0
+_START_SECONDS = 60.0
 _EVERYTHING = ("--mount", "--net", "--pid", "--uts")
 # Joins the lab's cgroups before it executes the program: neither the end of a
 # login session nor its limits then affect the lab.
