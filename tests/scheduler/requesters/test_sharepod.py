@@ -1,0 +1,96 @@
+"""What the scheduler writes into a SharePod: its decision, and the condition about it."""
+
+from typing import Any
+
+import pytest
+
+from expectations.scheduling import expect_decided, expect_scheduled
+from fakes.cluster import FakeCluster, run_scenario, scenario
+from kubeshare.api.types.v1 import SHAREPODS
+
+
+def gpu_of(cluster: FakeCluster, name: str) -> dict[str, Any]:
+    gpu: dict[str, Any] = cluster.sharepod(name)["spec"]["gpu"]
+    return gpu
+
+
+@pytest.mark.parametrize(
+    ("more", "decision"),
+    [
+        ({}, {"idGiven": False, "nodeGiven": False}),
+        ({"id": "mine"}, {"idGiven": True, "nodeGiven": False, "id": "mine"}),
+        ({"node": "n1"}, {"idGiven": False, "nodeGiven": True}),
+    ],
+)
+def test_the_decision_says_what_the_author_had_chosen(
+    more: dict[str, str], decision: dict[str, object]
+) -> None:
+    async def play(cluster: FakeCluster) -> None:
+        cluster.start("scheduler")
+        spec = {"nodeName": more["node"]} if "node" in more else {}
+        cluster.share("a", "0.3", spec=spec, **{k: v for k, v in more.items() if k == "id"})
+        placed = await expect_scheduled(cluster, "a")
+        gpu = gpu_of(cluster, "a")
+        assert gpu["attempt"] == 1
+        assert {key: gpu[key] for key in decision} == decision
+        assert gpu["id"] == placed.gpuid
+        assert "ids" not in gpu
+        sharepod = cluster.sharepod("a")
+        assert sharepod["metadata"]["finalizers"] == ["kubeshare.nthu/pod"]
+        annotations = sharepod["metadata"].get("annotations", {})
+        assert annotations.get("kubeshare/GPUID", placed.gpuid) == placed.gpuid
+        condition = cluster.condition("a", "Scheduled")
+        assert (condition["status"], condition["reason"]) == ("True", "Bound")
+        assert condition["message"] == f"vGPU {placed.gpuid} on node n1"
+        assert condition["observedGeneration"] == sharepod["metadata"]["generation"]
+        assert sharepod["status"]["share"]["request"] == "0.3"
+
+    run_scenario(play, n1=1)
+
+
+@scenario(n1=2)
+async def test_the_decision_lists_several_gpus_by_name(cluster: FakeCluster) -> None:
+    cluster.start("scheduler")
+    cluster.share("a", "0.3", count=2)
+    await expect_decided(cluster, "a")
+    gpu = gpu_of(cluster, "a")
+    assert "id" not in gpu
+    assert sorted(gpu["ids"]) == sorted(cluster.vgpus())
+    message = cluster.condition("a", "Scheduled")["message"]
+    assert message == f"vGPU {', '.join(gpu['ids'])} on node n1"
+
+
+@scenario(n1=1)
+async def test_a_decision_of_the_author_is_confirmed_as_such(cluster: FakeCluster) -> None:
+    cluster.start("scheduler")
+    cluster.share("a", "0.3", id="mine", spec={"nodeName": "n1"})
+    await cluster.until(lambda: cluster.sharepod("a").get("status", {}).get("conditions"))
+    condition = cluster.condition("a", "Scheduled")
+    assert (condition["status"], condition["reason"]) == ("True", "Given")
+    assert condition["message"] == "given by its author: vGPU mine on node n1"
+    assert "attempt" not in gpu_of(cluster, "a")
+
+
+@scenario(n1=1)
+async def test_a_condition_of_an_earlier_generation_or_with_other_words_is_written_again(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start("scheduler")
+    cluster.share("a", "0.3")
+    await expect_scheduled(cluster, "a")
+    right = cluster.condition("a", "Scheduled")
+    for field, wrong in (
+        ("message", "elsewhere"),
+        ("reason", "Given"),
+        ("status", "False"),
+        ("observedGeneration", 99),
+    ):
+
+        def change(obj: dict[str, Any], field: str = field, wrong: object = wrong) -> None:
+            [condition] = obj["status"]["conditions"]
+            condition[field] = wrong
+
+        cluster.server.change(SHAREPODS, "a", "default", change)
+        await cluster.until(
+            lambda key=field: cluster.condition("a", "Scheduled")[key] == right[key]
+        )
