@@ -8,11 +8,15 @@ import pytest
 
 from kube.expectations import expect_true, expect_value
 from kubeshare.kube.controller.events import (
+    ATTEMPTS,
     BURST,
+    REFILL_SECONDS,
+    REFRESH_SECONDS,
     WARNING,
     EventRecorder,
     ObjectReference,
     reference,
+    truncate_note,
 )
 from kubeshare.kube.resources import EVENTS, NODES, PODS
 from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
@@ -254,3 +258,134 @@ def test_events_of_cluster_scoped_objects_are_in_default_and_notes_are_cut(
         running.cancel()
 
     run_virtual(main())
+
+
+def test_what_differs_in_any_respect_is_an_event_of_its_own(server: FakeApiServer) -> None:
+    other = ObjectReference(api_version="v1", kind="Pod", namespace="a", name="p", uid="u2")
+
+    async def main() -> None:
+        made, running = recorder(server)
+        for about, reason, action, kind, related in (
+            (POD, "R", "A", WARNING, None),
+            (POD, "S", "A", WARNING, None),
+            (POD, "R", "B", WARNING, None),
+            (POD, "R", "A", "Normal", None),
+            (POD, "R", "A", WARNING, other),
+            (other, "R", "A", WARNING, None),
+        ):
+            made.emit(about, reason, action, "n", type=kind, related=related)
+        await expect_events(server, 6)
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_repetitions_are_written_at_once_first_and_then_in_long_intervals(
+    server: FakeApiServer,
+) -> None:
+    async def main() -> None:
+        made, running = recorder(server)
+        for _ in range(int(REFRESH_SECONDS) + 20):
+            wait(made)
+            await asyncio.sleep(1)
+        running.cancel()
+        first, second, third = [each for each in server.requests if each.is_write]
+        assert (first.verb, second.verb, third.verb) == ("create", "patch", "patch")
+        assert [round(each.at) for each in (first, second, third)] == [0, 1, REFRESH_SECONDS + 1]
+        assert "series" not in first.body
+        assert [each.body["series"]["count"] for each in (second, third)] == [
+            2,
+            REFRESH_SECONDS + 1,
+        ]
+
+    run_virtual(main())
+
+
+def test_each_object_has_a_budget_that_fills_again(server: FakeApiServer) -> None:
+    async def main() -> None:
+        made, running = recorder(server)
+        for number in range(BURST + 3):
+            wait(made, str(number))
+        assert made.dropped == 3
+        await asyncio.sleep(REFILL_SECONDS - 1)
+        wait(made, "too early")
+        assert made.dropped == 4
+        await asyncio.sleep(1)
+        wait(made, "one more")
+        wait(made, "another")
+        assert made.dropped == 5
+        await asyncio.sleep(10 * BURST * REFILL_SECONDS)
+        for number in range(BURST + 1):
+            wait(made, f"again {number}")
+        assert made.dropped == 6
+        running.cancel()
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(("status", "dropped"), [(400, 1), (428, 1), (429, 0), (500, 0)])
+def test_only_what_is_refused_is_dropped_at_once(
+    server: FakeApiServer, status: int, dropped: int
+) -> None:
+    server.inject(Fault.answer(status, "Reason"))
+
+    async def main() -> None:
+        made, running = recorder(server)
+        wait(made)
+        await asyncio.sleep(30)
+        assert (made.dropped, len(server.all(EVENTS))) == (dropped, 1 - dropped)
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_what_fails_too_often_is_dropped_and_counted_once(server: FakeApiServer) -> None:
+    server.inject(Fault.answer(500, "InternalError"), times=1000)
+
+    async def main() -> None:
+        made, running = recorder(server)
+        wait(made)
+        await asyncio.sleep(3600)
+        assert made.dropped == 1
+        assert len(server.requests) == ATTEMPTS + 1
+        wait(made)
+        await asyncio.sleep(1)
+        assert len(server.requests) == ATTEMPTS + 2
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_an_instance_of_any_length_has_a_name_that_the_server_takes(
+    server: FakeApiServer,
+) -> None:
+    async def main() -> None:
+        made = EventRecorder(server.client(), "example.test/program", "i" * 200)
+        wait(made)
+        await made.flush()
+        assert server.all(EVENTS)[0]["reportingInstance"] == "i" * 128
+
+    run_virtual(main())
+
+
+def test_an_end_writes_only_what_is_not_written(server: FakeApiServer) -> None:
+    async def main() -> None:
+        made, running = recorder(server)
+        wait(made)
+        await expect_events(server, 1)
+        running.cancel()
+        wait(made, "another")
+        await made.flush()
+        assert server.writes == 2
+        await made.flush()
+        assert server.writes == 2
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    ("note", "limit", "cut"),
+    [("abc", 3, "abc"), ("abcdef", 5, "ab…"), ("abc€", 6, "abc€"), ("a€€", 6, "a…")],
+)
+def test_a_note_is_cut_to_bytes_not_letters(note: str, limit: int, cut: str) -> None:
+    assert truncate_note(note, limit) == cut

@@ -1,6 +1,7 @@
 """Leader election of two candidates in virtual time, with all faults."""
 
 import asyncio
+from datetime import UTC, datetime
 from itertools import pairwise
 from typing import Any
 
@@ -322,3 +323,161 @@ def test_times_that_cannot_be_safe_are_refused(server: FakeApiServer) -> None:
             LeaderElector(server.client(), "a", "b", "c", duration=10, renew_deadline=10)
 
     run_virtual(main())
+
+
+WALL = datetime(2026, 1, 1, tzinfo=UTC)
+
+
+def elector(server: FakeApiServer, name: str, **more: Any) -> LeaderElector:
+    return LeaderElector(
+        server.client(), "kube", "program", name, wall_clock=lambda: WALL, draw=lambda: 0.5, **more
+    )
+
+
+async def lead(candidate: LeaderElector, seconds: float = 1.0) -> None:
+    """Lead for so long, and release."""
+    await candidate.run(lambda: asyncio.sleep(seconds))
+
+
+def test_the_lease_says_who_leads_since_when_and_how_often_it_changed_hands(
+    server: FakeApiServer,
+) -> None:
+    present = "2026-01-01T00:00:00.000000Z"
+
+    async def main() -> None:
+        first = elector(server, "first", annotations={"leader": "first"})
+        async with asyncio.TaskGroup() as group:
+            group.create_task(lead(first))
+            await asyncio.sleep(0.5)
+            assert lease(server) == {
+                "holderIdentity": "first",
+                "leaseDurationSeconds": 10,
+                "acquireTime": present,
+                "renewTime": present,
+                "leaseTransitions": 0,
+            }
+            assert annotations(server) == {"leader": "first"}
+        assert lease(server) == {
+            "holderIdentity": "",
+            "leaseDurationSeconds": 1,
+            "acquireTime": present,
+            "renewTime": present,
+            "leaseTransitions": 0,
+        }
+        server.change(LEASES, "program", "kube", lambda obj: noted(obj).update(mine="kept"))
+        second = elector(server, "second", annotations={"leader": "second"})
+        await lead(second)
+        assert second.transitions == 1
+        assert lease(server)["leaseTransitions"] == 1
+        assert annotations(server) == {"leader": "second", "mine": "kept"}
+
+    run_virtual(main())
+
+
+def noted(obj: dict[str, Any]) -> dict[str, Any]:
+    notes: dict[str, Any] = obj["metadata"]["annotations"]
+    return notes
+
+
+def annotations(server: FakeApiServer) -> dict[str, Any]:
+    stored = server.stored(LEASES, "program", "kube")
+    assert stored is not None
+    return noted(stored)
+
+
+def test_a_renewal_keeps_the_time_since_when_and_writes_no_annotations_again(
+    server: FakeApiServer,
+) -> None:
+    async def main() -> None:
+        first = elector(server, "first", annotations={"leader": "first"})
+        await lead(first, 9)
+        renewals = [each for each in server.requests if each.verb == "patch"]
+        assert [each.at for each in renewals] == pytest.approx([4, 8, 9], abs=0.01)
+        for each in renewals:
+            assert [operation["path"] for operation in each.body] == [
+                "/metadata/resourceVersion",
+                "/spec",
+            ]
+
+    run_virtual(main())
+
+
+def test_a_candidate_looks_twice_in_each_pause_and_at_the_end_of_a_lease(
+    server: FakeApiServer,
+) -> None:
+    spec = {"holderIdentity": "other", "leaseDurationSeconds": 10}
+    server.seed(LEASES, {"metadata": {"name": "program", "namespace": "kube"}, "spec": spec})
+
+    async def main() -> None:
+        await lead(elector(server, "second"))
+        reads = [each.at for each in server.requests if each.verb == "get"][:4]
+        pause = 2 * 2.2 * (0.85 + 0.15 / 2)
+        assert reads == pytest.approx([0, pause, 2 * pause, 10.01], abs=0.005)
+
+    run_virtual(main())
+
+
+def test_a_leader_that_cannot_renew_says_why(server: FakeApiServer) -> None:
+    async def main() -> None:
+        candidate = elector(server, "first")
+        server.inject(Fault.answer(500, "InternalError"), verb="patch", times=1000)
+        with pytest.raises(LeadershipLostError) as lost:
+            await lead(candidate, 60)
+        assert str(lost.value) == (
+            "lease kube/program not renewed for 8 s: "
+            "patch leases kube/program: a fault of the script"
+        )
+        assert now() == pytest.approx(8, abs=0.01)
+        tries = [each.at for each in server.requests if each.verb == "patch"]
+        assert tries == pytest.approx([4 + 0.55 * number for number in range(8)], abs=0.01)
+        assert not candidate.leading
+
+    run_virtual(main())
+
+
+def test_a_leader_without_answers_says_so(server: FakeApiServer) -> None:
+    async def main() -> None:
+        server.inject(Fault.hang(), verb="patch", times=1000)
+        with pytest.raises(LeadershipLostError, match=r"not renewed for 8 s: no answer$"):
+            await lead(elector(server, "first"), 60)
+
+    run_virtual(main())
+
+
+def test_a_leader_whose_lease_another_holds_says_so(server: FakeApiServer) -> None:
+    async def main() -> None:
+        async def taken() -> None:
+            spec = {"holderIdentity": "other", "leaseDurationSeconds": 60}
+            server.change(LEASES, "program", "kube", lambda obj: obj["spec"].update(spec))
+            await asyncio.sleep(60)
+
+        with pytest.raises(LeadershipLostError, match="lease kube/program is held by another"):
+            await elector(server, "first").run(taken)
+        assert lease(server)["holderIdentity"] == "other"
+
+    run_virtual(main())
+
+
+def test_a_release_without_an_answer_is_given_up(server: FakeApiServer) -> None:
+    async def main() -> None:
+        candidate = elector(server, "first")
+        server.inject(Fault.hang(), verb="patch", times=1000)
+        await lead(candidate)
+        assert now() == pytest.approx(1 + 2.2, abs=0.01)
+        assert lease(server)["holderIdentity"] == "first"
+
+    run_virtual(main())
+
+
+@pytest.mark.parametrize(
+    "times",
+    [
+        {"retry": 8.0},
+        {"retry": 8.0, "renew_deadline": 8.0},
+        {"renew_deadline": 10.0},
+        {"duration": 8.0},
+    ],
+)
+def test_equal_times_are_not_safe_either(server: FakeApiServer, times: dict[str, float]) -> None:
+    with pytest.raises(ValueError, match=r"^a lease needs retry < renew_deadline < duration$"):
+        elector(server, "first", **times)
