@@ -1,6 +1,7 @@
 """The scheduler as a whole: its Lease, its metrics, its events, and what it retries on."""
 
 from collections.abc import Callable
+from functools import partial
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
@@ -11,7 +12,7 @@ from fakes.cluster.cluster import BORN
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.kube.meta import Key
-from kubeshare.kube.resources import EVENTS, LEASES, NODES
+from kubeshare.kube.resources import EVENTS, LEASES, NODES, Raw
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.requesters.base import RequesterKey
 
@@ -98,11 +99,12 @@ async def test_a_heartbeat_of_a_node_makes_nobody_be_tried_again(cluster: FakeCl
     await cluster.quiet(5)
     before = cluster.reconciles("scheduler")
     for number in range(3):
-        cluster.server.change(
-            NODES,
-            "n1",
-            "",
-            lambda node, to=number: node["metadata"].setdefault("annotations", {}).update(n=to),
-        )
+        metadata = {"annotations": {"heartbeat": str(number)}}
+        change = partial(_update_metadata, metadata=metadata)
+        cluster.server.change(NODES, "n1", "", change)
         await cluster.quiet(5)
     assert cluster.reconciles("scheduler") == before
+
+
+def _update_metadata(obj: Raw, metadata: Raw) -> None:
+    obj["metadata"].update(metadata)

@@ -49,9 +49,9 @@ def test_what_is_as_it_was_is_not_written() -> None:
     ],
 )
 def test_only_this_condition_is_written_and_its_time_is_that_of_its_status(
-    fields: dict[str, str], since: str
+    fields: dict[str, Any], since: str
 ) -> None:
-    known = {"status": "False", "reason": "NoRoom", "message": "full"} | fields
+    known: dict[str, Any] = {"status": "False", "reason": "NoRoom", "message": "full"} | fields
     answer, [request] = written(Condition(type="Scheduled", **known))
     assert (request.resource, request.query["force"]) == ("sharepods/status", "true")
     assert request.query["fieldManager"] == "kubeshare-scheduler"
