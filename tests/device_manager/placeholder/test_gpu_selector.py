@@ -1,4 +1,4 @@
-"""A vGPU gets a GPU of the model that its SharePod asks for."""
+"""A vGPU gets a GPU of the model and with the memory that its SharePod asks for."""
 
 import pytest
 
@@ -36,6 +36,24 @@ def test_the_plugin_gives_another_model_first(models: tuple[str, ...]) -> None:
         await cluster.until(lambda: len(cluster.placeholders()) == 1)
 
     run()
+
+
+@scenario(n1=3)
+async def test_the_plugin_gives_a_gpu_with_too_little_memory_first(cluster: FakeCluster) -> None:
+    """Whoever names no model is given any that has the memory."""
+
+    def enlarge(found: Raw) -> None:
+        found["spec"]["devices"][2].update(memoryBytes=32 << 30, model="V100-32GB")
+
+    cluster.server.change(GPUNODES, "n1", "", enlarge)
+    cluster.start()
+    cluster.share("a", "0.5", memory="20Gi")
+    await expect_running(cluster, "a")
+    (gpuid,) = cluster.vgpus()
+    assert cluster.vgpu(gpuid)["spec"]["uuid"] == gpu_uuid("n1", 2)
+    await cluster.until(lambda: len(cluster.placeholders()) == 1)
+    cluster.share("b", "0.5", memory="1Gi")
+    await expect_running(cluster, "b")
 
 
 @scenario(n1=3)

@@ -280,18 +280,23 @@ class Actors:
         if vgpu["spec"]["nodeName"] in self.sliced:
             self._refuse(vgpu, "NotShareable", "its GPU cannot be shared: it is a MIG instance")
             return
-        model = self._model(vgpu["spec"]["nodeName"], gpu)
+        device = self._device(vgpu["spec"]["nodeName"], gpu)
+        model = device["model"] if device else ""
         if not spec.get("uuid") and spec.get("model", model) not in ("", model):
             self._refuse(vgpu, "OtherModel", f"its placeholder was given a GPU of model {model}")
+            return
+        held = sum(each["memoryBytes"] for each in holders(vgpu))
+        if device and not spec.get("uuid") and held > device["memoryBytes"]:
+            self._refuse(vgpu, "OtherModel", "its placeholder was given a GPU of less memory")
             return
         found = {"uuid": gpu, "placeholderUid": uid}
         if found.items() - spec.items():
             self.server.change(VGPUS, name, "", lambda obj: obj["spec"].update(found))
 
-    def _model(self, node: str, uuid: str) -> str:
+    def _device(self, node: str, uuid: str) -> Raw | None:
         found = self.server.stored(GPUNODES, node)
         devices = found["spec"]["devices"] if found else []
-        return next((each["model"] for each in devices if each["uuid"] == uuid), "")
+        return next((each for each in devices if each["uuid"] == uuid), None)
 
     def _refuse(self, vgpu: Raw, reason: str, message: str) -> None:
         """Sets the condition of a vGPU whose GPU cannot be used, as the node agent does."""

@@ -195,6 +195,23 @@ def test_a_gpu_of_another_model_is_refused_so_that_another_one_is_sought(
     assert (condition["status"], condition["reason"]) == ("False", "OtherModel")
 
 
+def test_a_gpu_with_too_little_memory_is_refused_so_that_another_one_is_sought(
+    cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve
+) -> None:
+    holder = cluster.holder("a") | {"memoryBytes": A_GPU.memory_bytes + 1}
+    cluster.add_vgpu("red", holder, uuid="")
+    larger = {"model": "", "memoryBytes": 2 * A_GPU.memory_bytes}
+    cluster.server.change(VGPUS, "red", "", lambda obj: obj["spec"].update(larger))
+    cluster.add_placeholder("red")
+    kubelet.devices[POD] = {WHOLE: [A_GPU.uuid]}
+    with pytest.raises(TerminalError, match="given a GPU of 16Gi, and its holders have"):
+        resolve()
+    stored = cluster.server.stored(VGPUS, "red")
+    assert stored is not None
+    [condition] = stored["status"]["conditions"]
+    assert (condition["status"], condition["reason"]) == ("False", "OtherModel")
+
+
 @pytest.mark.parametrize("given", [A_GPU.uuid, OTHER_GPU.uuid])
 def test_the_placeholder_of_a_static_vgpu_is_recorded_if_it_has_its_gpu(
     cluster: Cluster, kubelet: FakeKubelet, resolve: Resolve, given: str

@@ -115,7 +115,7 @@ class GpuSelector:
             fits = [
                 gpu
                 for gpu in found.spec.devices
-                if gpu.model == vgpu.spec.model and gpu.memory_bytes >= vgpu.spec.memory_bytes
+                if vgpu.spec.model in ("", gpu.model) and gpu.memory_bytes >= vgpu.spec.memory_bytes
             ]
             accepts = frozenset(gpu.uuid for gpu in fits)
         shareable = find_condition(vgpu.status.conditions, CONDITION_SHAREABLE)

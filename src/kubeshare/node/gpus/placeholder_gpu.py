@@ -16,6 +16,7 @@ from kubeshare.api.state.ledger_builder import DELETING
 from kubeshare.api.types.constants import CONDITION_SHAREABLE, MANAGER_NODE, NAMESPACE
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, VGPUS, GPUDevice
+from kubeshare.core.units import format_memory
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import InvalidError
 from kubeshare.kube.clock import utc_now
@@ -116,6 +117,13 @@ class PlaceholderGpus:
             )
         if vgpu.spec.model not in ("", device.model):
             why = f"its placeholder was given a GPU of model {device.model}, not {vgpu.spec.model}"
+            raise await self._refuse(vgpu, why, Reason.OTHER_MODEL)
+        held = sum(holder.memory_bytes for holder in vgpu.status.holders)
+        if not vgpu.spec.uuid and held > device.memory_bytes:
+            why = (
+                f"its placeholder was given a GPU of {format_memory(device.memory_bytes)}, and its "
+                f"holders have {format_memory(held)}"
+            )
             raise await self._refuse(vgpu, why, Reason.OTHER_MODEL)
         other = self._view.vgpu_of(uuid)
         if other is not None and other.metadata.name != name:
