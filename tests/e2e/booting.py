@@ -25,7 +25,7 @@ def install(stage: Stage) -> None:
     asyncio.run(_install(stage.lab))
     shape = stage.lab.shape
     assert shape is not None
-    expected = shape.nodes * gpus.count(shape.gpus)
+    expected = sum(map(gpus.count, shape.profiles))
     eventually(lambda: gpus_found(stage) == expected, "the GPUs to be found")
 
 

@@ -52,6 +52,12 @@ def test_more_dra_nodes_than_nodes_are_wrong_use(capsys: pytest.CaptureFixture[s
     assert "of 1 nodes, 2 cannot be DRA nodes" in capsys.readouterr().err
 
 
+def test_profiles_for_some_of_the_nodes_are_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["lab", "up", "--name", "x", "--nodes", "3", "--gpus", "V100x2,none"]) == 2
+
+    assert "3 nodes, and GPUs of 2: name one profile for all" in capsys.readouterr().err
+
+
 def test_a_lab_that_is_there_is_not_made_anew_with_another_shape(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -39,7 +39,10 @@ def lab() -> None:
 @lab.command()
 @_name
 @click.option("--nodes", type=click.IntRange(min=1), help="How many nodes.  [default: 2]")
-@click.option("--gpus", help="GPUs of each node: a name like V100x2, or a profile file.")
+@click.option(
+    "--gpus",
+    help="GPUs of each node: a name like V100x2, or a profile file; several, by commas: by node.",
+)
 @click.option(
     "--dra",
     type=click.IntRange(min=0),

@@ -43,7 +43,8 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     Args:
         nodes: how many.
         gpus: the profile of each node's fake GPUs: a name like ``V100x2``, a
-            file of the fake GPU's own format, or ``none``.
+            file of the fake GPU's own format, or ``none``. Several, separated by commas, are
+            those of one node each.
         dra: on how many nodes, the last ones, NVIDIA's DRA driver offers the GPUs, not its
             device plugin.
     """
@@ -51,6 +52,12 @@ class Shape(msgspec.Struct, frozen=True, forbid_unknown_fields=True):
     nodes: int = 2
     gpus: str = "V100x2"
     dra: int = 0
+
+    @property
+    def profiles(self) -> list[str]:
+        """The profile of each node."""
+        given = self.gpus.split(",")
+        return given * self.nodes if len(given) == 1 else given
 
 
 class Component(msgspec.Struct, frozen=True):
@@ -103,8 +110,8 @@ class Lab:
             return []
         first_by_claims = shape.nodes - shape.dra
         return [
-            Node(self.layout.node(one + 1), shape.gpus, by_claims=one >= first_by_claims)
-            for one in range(shape.nodes)
+            Node(self.layout.node(one + 1), profile, by_claims=one >= first_by_claims)
+            for one, profile in enumerate(shape.profiles)
         ]
 
     def node(self, name: str) -> Node:
@@ -194,8 +201,11 @@ class Lab:
     def _checked(self, shape: Shape | None) -> Shape:
         there = self.shape
         wanted = shape or there or Shape()
-        if Path(wanted.gpus).is_file():
-            wanted = msgspec.structs.replace(wanted, gpus=str(Path(wanted.gpus).resolve()))
+        given = (
+            str(Path(each).resolve()) if Path(each).is_file() else each
+            for each in wanted.gpus.split(",")
+        )
+        wanted = msgspec.structs.replace(wanted, gpus=",".join(given))
         if there is not None and there != wanted:
             raise LabError(
                 f"lab {self.name} has {there.nodes} nodes with {there.gpus} each: "
@@ -208,7 +218,14 @@ class Lab:
             raise LabError(
                 f"of {wanted.nodes} nodes, {wanted.dra} cannot be DRA nodes", exit_code=2
             )
-        gpus.check(wanted.gpus)
+        if len(wanted.profiles) != wanted.nodes:
+            raise LabError(
+                f"{wanted.nodes} nodes, and GPUs of {len(wanted.profiles)}: name one profile for "
+                "all, or one for each node, separated by commas",
+                exit_code=2,
+            )
+        for profile in wanted.profiles:
+            gpus.check(profile)
         return wanted
 
     @contextmanager

@@ -56,6 +56,31 @@ async def test_the_plugin_gives_a_gpu_with_too_little_memory_first(cluster: Fake
     await expect_running(cluster, "b")
 
 
+@pytest.mark.parametrize("last_first", [False, True])
+def test_each_gets_its_model_or_memory_where_every_gpu_differs(*, last_first: bool) -> None:
+    @scenario(n1=3)
+    async def run(cluster: FakeCluster) -> None:
+        set_models(cluster, "n1", "V100", "V100-32GB", "A100")
+
+        def enlarge(found: Raw) -> None:
+            found["spec"]["devices"][1]["memoryBytes"] = 32 << 30
+
+        cluster.server.change(GPUNODES, "n1", "", enlarge)
+        cluster.actors.last_first = last_first
+        cluster.start()
+        cluster.share("a", "0.5", model="A100")
+        cluster.share("b", "0.5", memory="20Gi")
+        cluster.share("c", "0.5", model="V100")
+        await expect_running(cluster, "a", "b", "c", seconds=200)
+        uuids = {
+            holders[0]: cluster.vgpu(gpuid)["spec"]["uuid"]
+            for gpuid, holders in cluster.vgpus().items()
+        }
+        assert uuids == {name: gpu_uuid("n1", gpu) for gpu, name in enumerate("cba")}
+
+    run()
+
+
 @scenario(n1=3)
 async def test_each_of_several_sharepods_gets_its_model(cluster: FakeCluster) -> None:
     set_models(cluster, "n1", "A100", "V100", "V100")
