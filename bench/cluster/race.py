@@ -1,0 +1,396 @@
+"""Two replicas of the extender and KubeShare-Sched bind more than fits, on a real API server.
+
+The pods ask for gpushare's memory, are all bound at one time, each through both replicas, and are
+tried again as kube-scheduler does, until every GPU is full; SharePods of the same size take part.
+Each state of each vGPU that the API server has shown is checked.
+"""
+
+import argparse
+import asyncio
+import json
+import random
+import sys
+import time
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager
+from typing import Any
+
+import msgspec
+import yaml
+
+from bench.report import NO_GOAL, at_most, print_machine, report, summarize
+from kubeshare.api.types.constants import ANNOTATION_GPUIDS, NAMESPACE
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS
+from kubeshare.core.policies import policy
+from kubeshare.core.units import GI, MICROS
+from kubeshare.device_manager.program import device_manager_program
+from kubeshare.extender.http.messages import Head
+from kubeshare.extender.program import extender_program
+from kubeshare.extender.service import PREFIX, ExtenderService
+from kubeshare.install import manifests
+from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import Change
+from kubeshare.kube.client.client import Client
+from kubeshare.kube.client.errors import UnreachableError
+from kubeshare.kube.controller.runtime import Program
+from kubeshare.kube.resources import NODES, PODS, Raw
+from kubeshare.lab.control_plane.api_server import ApiServer, local_api_server
+from kubeshare.lab.progress import Progress
+from kubeshare.scheduler.program import scheduler_program
+
+SPACE = "race"
+"""The namespace of the pods."""
+NODE = "racing-"
+"""What the names of the nodes begin with."""
+ON_A_GPU = 5
+"""Pods of a fifth of its compute that fit a GPU; they take 15 of its 16 GiB."""
+GPUS = 2
+"""GPUs of each node."""
+SECONDS = 120.0
+"""The most that any step waits."""
+SEED = 7
+
+_PAUSE = 0.2
+_AT_ONCE = 20
+"""Pods that are created at one time; they are all bound at one time."""
+
+
+class Result(msgspec.Struct, frozen=True, kw_only=True):
+    """What came of a race.
+
+    Attributes:
+        bound: pods that are bound.
+        shared: SharePods that have a GPU.
+        places: pods and SharePods for which there is room.
+        binds: calls of bind, by status.
+        states: states of vGPUs that the API server has shown.
+        wrong: every state with too much on a GPU, and every share without a pod, or pod without.
+        seconds: from the first bind to the last.
+    """
+
+    bound: int
+    shared: int
+    places: int
+    binds: dict[int, int]
+    states: int
+    wrong: tuple[str, ...]
+    seconds: float
+
+
+def race(server: ApiServer, pods: int) -> Result:
+    """Bind so many pods to half as many places, beside a tenth as many SharePods.
+
+    Args:
+        server: what it gets besides KubeShare's manifests is removed again.
+        pods: how many; a multiple of 20.
+    """
+    _install(server)
+    before = _configure(server, "{owned: {mixed: true}, gpushare: {door: extender}}")
+    try:
+        return asyncio.run(_Race(server, pods).run())
+    finally:
+        asyncio.run(_remove(server))
+        _configure(server, before)
+
+
+def _install(server: ApiServer) -> None:
+    kinds = {"Deployment", "DaemonSet"}
+    ours = manifests.load(manifests.Options(extender=True))
+    wanted = [each for each in ours if each["kind"] not in kinds]
+    wanted.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
+    server.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(wanted))
+    server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+
+
+def _configure(server: ApiServer, text: str) -> str:
+    """Replaces the configuration; returns the former one."""
+    target = ("configmap", "kubeshare", "-n", NAMESPACE)
+    before: Raw = json.loads(server.kubectl("get", *target, "-o", "json"))["data"]
+    patch = json.dumps({"data": {"config.yaml": text}})
+    server.kubectl("patch", *target, "--type=merge", "-p", patch)
+    return str(before["config.yaml"])
+
+
+async def _remove(server: ApiServer) -> None:
+    async with Client.connect(server.kubeconfig) as client:
+        for sharepod in (await client.list(SHAREPODS, SPACE)).items:
+            name, free = sharepod["metadata"]["name"], {"metadata": {"finalizers": None}}
+            await client.merge_patch(SHAREPODS, name, free, SPACE)
+            await client.delete(SHAREPODS, name, SPACE)
+        for pod in (await client.list(PODS, SPACE)).items:
+            await client.delete(PODS, pod["metadata"]["name"], SPACE, grace=0)
+        for vgpu in await _vgpus(client):
+            name, left = vgpu["metadata"]["name"], {"status": {"holders": None}}
+            await client.merge_patch(VGPUS, name, left, subresource="status")
+            await client.delete(VGPUS, name)
+        nodes = (await client.list(NODES)).items
+        for name in (each["metadata"]["name"] for each in nodes):
+            if name.startswith(NODE):
+                await client.delete(GPUNODES, name)
+                await client.delete(NODES, name)
+
+
+async def _vgpus(client: Client) -> list[Raw]:
+    """The vGPUs of the nodes of the race."""
+    found = (await client.list(VGPUS)).items
+    return [each for each in found if each["spec"]["nodeName"].startswith(NODE)]
+
+
+class _Race:
+    def __init__(self, server: ApiServer, pods: int) -> None:
+        self._server = server
+        self._pods = [f"p{number}" for number in range(pods)]
+        self._sharepods = [f"s{number}" for number in range(pods // 10)]
+        self._nodes = [f"{NODE}{number}" for number in range(pods // (2 * GPUS * ON_A_GPU))]
+        self._places = len(self._nodes) * GPUS * ON_A_GPU
+        self._binds: Counter[int] = Counter()
+        self._states = 0
+        self._wrong: list[str] = []
+        self._random = random.Random(SEED)
+
+    async def run(self) -> Result:
+        async with Client.connect(self._server.kubeconfig) as client:
+            self._client = client
+            await asyncio.gather(*map(self._add_node, self._nodes))
+            async with self._watching(), self._programs() as replicas:
+                await self._until(self._are_there, "the vGPUs")
+                for first in range(0, len(self._pods), _AT_ONCE):
+                    await asyncio.gather(*map(self._create, self._pods[first : first + _AT_ONCE]))
+                await self._until(self._are_ungated, "the pods without a gate")
+                began = time.monotonic()
+                sharing = asyncio.gather(*map(self._share, self._sharepods))
+                async with asyncio.timeout(SECONDS):
+                    await asyncio.gather(*(self._schedule(name, replicas) for name in self._pods))
+                await sharing
+                seconds = time.monotonic() - began
+                await self._until(self._is_full, "every GPU to be full")
+                await self._until(self._fits_together, "each share to have its pod")
+            return await self._result(seconds)
+
+    async def _result(self, seconds: float) -> Result:
+        pods = (await self._client.list(PODS, SPACE)).items
+        bound = [each for each in pods if each["spec"].get("nodeName")]
+        shared = [each for each in await self._holders() if each["name"] in self._sharepods]
+        return Result(
+            bound=len(bound),
+            shared=len(shared),
+            places=self._places,
+            binds=dict(self._binds),
+            states=self._states,
+            wrong=(*self._wrong, *await self._leaks()),
+            seconds=seconds,
+        )
+
+    # The cluster.
+
+    async def _add_node(self, name: str) -> None:
+        labels = {"kubeshare.nthu/gpus": "owned", "gpushare": "true"}
+        await self._client.create(NODES, {"metadata": {"name": name, "labels": labels}})
+        offered = {"aliyun.com/gpu-mem": str(GPUS * 16), "cpu": "500", "memory": "1Ti"}
+        ready = [{"type": "Ready", "status": "True"}]
+        status = {"allocatable": {**offered, "pods": "500"}, "conditions": ready}
+        await self._client.merge_patch(NODES, name, {"status": status}, subresource="status")
+        await self._client.merge_patch(NODES, name, {"spec": {"taints": None}})
+        devices = [
+            {
+                "uuid": f"GPU-{self._nodes.index(name):08x}-{at:04x}",
+                "index": at,
+                "model": "V100",
+                "memoryBytes": 16 * GI,
+            }
+            for at in range(GPUS)
+        ]
+        spec = {"devices": devices, "supportsOwned": True, "supportsShares": True}
+        await self._client.create(GPUNODES, {"metadata": {"name": name}, "spec": spec})
+        owned = {"type": "Owned", "status": "True", "reason": "Owned", "message": ""}
+        owned["lastTransitionTime"] = "2026-01-01T00:00:00Z"
+        status = {"mode": "owned", "conditions": [owned]}
+        await self._client.merge_patch(GPUNODES, name, {"status": status}, subresource="status")
+
+    @asynccontextmanager
+    async def _watching(self) -> AsyncIterator[None]:
+        """Check each state of each vGPU that the API server shows."""
+        self._vgpus: Reflector[VGPU] = Reflector(self._client, VGPUS.into(VGPU))
+        self._vgpus.subscribe(self._check)
+        task = asyncio.create_task(self._vgpus.run())
+        try:
+            yield
+        finally:
+            task.cancel()
+            await asyncio.gather(task, return_exceptions=True)
+
+    def _check(self, change: Change[VGPU]) -> None:
+        self._states += 1
+        vgpu = change.object
+        memory = sum(holder.memory_bytes for holder in vgpu.status.holders)
+        request = sum(holder.request_micros for holder in vgpu.status.holders)
+        if memory > vgpu.spec.memory_bytes or request > MICROS:
+            self._wrong.append(f"{vgpu.metadata.name}: {memory} bytes, {request} micros")
+
+    @asynccontextmanager
+    async def _programs(self) -> AsyncIterator[list[ExtenderService]]:
+        """The device manager, the scheduler and two replicas of the extender."""
+        clients = {
+            account: self._connect(f"kubeshare-{account}")
+            for account in ("extender", "scheduler", "device-manager")
+        }
+        second = self._connect("kubeshare-extender")
+        extenders = [
+            extender_program(client, instance=name)
+            for name, client in (("first", clients["extender"]), ("second", second))
+        ]
+        programs: list[Program] = [
+            *(each.program for each in extenders),
+            scheduler_program(clients["scheduler"], policy("locality"), instance="race"),
+            device_manager_program(
+                clients["device-manager"],
+                policy("locality"),
+                placeholder_image="none",
+                instance="race",
+            ),
+        ]
+
+        async def are_ready() -> bool:
+            return not any(problem for program in programs for problem in program.not_ready())
+
+        tasks = [asyncio.create_task(program.run()) for program in programs]
+        try:
+            await self._until(are_ready, "the programs")
+            yield [each.service for each in extenders]
+        finally:
+            for program in programs:
+                program.stop()
+            await asyncio.gather(*tasks)
+            for client in (*clients.values(), second):
+                await client.close()
+
+    def _connect(self, account: str) -> Client:
+        groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}")
+        user = f"system:serviceaccount:{NAMESPACE}:{account}"
+        return Client.connect(self._server.kubeconfig_for(user, groups))
+
+    # Pods.
+
+    async def _create(self, name: str) -> None:
+        resources = {"limits": {"aliyun.com/gpu-mem": "3"}}
+        spec = {"containers": [{"name": "main", "image": "x", "resources": resources}]}
+        await self._client.create(PODS, {"metadata": _meta(name), "spec": spec})
+
+    async def _share(self, name: str) -> None:
+        gpu = {"request": "0.2", "memory": "3Gi"}
+        spec = {"gpu": gpu, "containers": [{"name": "main", "image": "x"}]}
+        await self._client.create(SHAREPODS, {"metadata": _meta(name), "spec": spec})
+
+    async def _schedule(self, name: str, replicas: list[ExtenderService]) -> None:
+        """Acts as two kube-schedulers that do not know of each other, until all places are taken.
+
+        Each filters with one replica and binds with the other, at the same time.
+        """
+        while True:
+            await asyncio.sleep(_PAUSE * self._random.random())
+            try:
+                pod = await self._client.get(PODS, name, SPACE)
+            except UnreachableError:
+                continue  # the machine is busy
+            held = sum(len(vgpu.status.holders) for vgpu in self._vgpus.store.snapshot().values())
+            if pod["spec"].get("nodeName") or held == self._places:
+                return
+            filtering = (replicas, replicas[::-1])
+            await asyncio.gather(*(self._try(pod, *each) for each in filtering))
+
+    async def _try(self, pod: Raw, filters: ExtenderService, binds: ExtenderService) -> None:
+        _, answer = await _call(filters, "filter", {"Pod": pod, "NodeNames": self._nodes})
+        if not answer["NodeNames"]:
+            return
+        metadata = pod["metadata"]
+        named = {"PodName": metadata["name"], "PodNamespace": SPACE, "PodUID": metadata["uid"]}
+        node = self._random.choice(answer["NodeNames"])
+        status, _ = await _call(binds, "bind", named | {"Node": node})
+        self._binds[status] += 1
+
+    # What must be true in the end.
+
+    async def _holders(self) -> list[Raw]:
+        return [
+            holder | {"vgpu": vgpu["metadata"]["name"]}
+            for vgpu in await _vgpus(self._client)
+            for holder in vgpu.get("status", {}).get("holders", ())
+        ]
+
+    async def _are_there(self) -> bool:
+        found = await _vgpus(self._client)
+        ready = [each for each in found if each.get("status", {}).get("phase") == "Idle"]
+        return len(ready) == len(self._nodes) * GPUS
+
+    async def _are_ungated(self) -> bool:
+        found = (await self._client.list(PODS, SPACE)).items
+        return not any(each["spec"].get("schedulingGates") for each in found)
+
+    async def _is_full(self) -> bool:
+        return len(await self._holders()) == self._places
+
+    async def _fits_together(self) -> bool:
+        return not await self._leaks()
+
+    async def _leaks(self) -> list[str]:
+        """Shares without a bound pod, and bound pods without exactly their share."""
+        pods = (await self._client.list(PODS, SPACE)).items
+        holders = await self._holders()
+        wrong = []
+        for pod in pods:
+            if pod["metadata"]["name"] not in self._pods:
+                continue
+            uid, annotations = pod["metadata"]["uid"], pod["metadata"].get("annotations", {})
+            held = [each for each in holders if each["demand"] == uid]
+            named = [each for each in held if each.get("podUid") == uid]
+            expected = 1 if pod["spec"].get("nodeName") else 0
+            if len(held) != expected or len(named) != expected:
+                wrong.append(f"{pod['metadata']['name']}: {len(held)} shares, not {expected}")
+            if expected and [each["vgpu"] for each in held] != [annotations.get(ANNOTATION_GPUIDS)]:
+                wrong.append(f"{pod['metadata']['name']}: another GPU than its annotation names")
+        known = {pod["metadata"]["uid"] for pod in pods}
+        known |= {each["metadata"]["uid"] for each in (await self._client.list(SHAREPODS)).items}
+        wrong += [f"{each['name']}: gone" for each in holders if each["demand"] not in known]
+        return wrong
+
+    async def _until(self, check: Callable[[], Awaitable[bool]], what: str) -> None:
+        try:
+            async with asyncio.timeout(SECONDS):
+                while not await check():  # noqa: ASYNC110 - the API server has the event
+                    await asyncio.sleep(_PAUSE)
+        except TimeoutError:
+            why = [*self._wrong, *await self._leaks()]
+            raise AssertionError(f"waited {SECONDS:.0f} s for {what}: {why}") from None
+
+
+async def _call(service: ExtenderService, verb: str, arguments: Raw) -> tuple[int, Any]:
+    head = Head("POST", f"{PREFIX}/{verb}")
+    answer = service.refuse(head) or await service.answer(head, json.dumps(arguments).encode())
+    return answer.status, json.loads(answer.body)
+
+
+def _meta(name: str) -> Raw:
+    return {"name": name, "namespace": SPACE}
+
+
+def main() -> int:
+    """Run one race; exit code 1 if a GPU had too much or a share leaked."""
+    parser = argparse.ArgumentParser(prog="bench.cluster.race", description=__doc__)
+    parser.add_argument("pods", type=int, nargs="?", default=200)
+    pods = parser.parse_args().pods
+    print_machine()
+    with local_api_server(Progress()) as server:
+        found = race(server, pods)
+    name = f"race: {pods} pods for {found.places} places, two extenders and Sched"
+    counts = {"bound": found.bound, "shared": found.shared, "states": found.states}
+    binds = {f"bind_{status}": times for status, times in sorted(found.binds.items())}
+    for each in found.wrong:
+        print(each, file=sys.stderr)
+    wrong = report(f"{name}: over-commits and leaks", at_most(0), len(found.wrong), **counts)
+    took = report(f"{name}: s", NO_GOAL, found.seconds, **binds)
+    return summarize([wrong, took])
+
+
+if __name__ == "__main__":
+    sys.exit(main())
