@@ -2,9 +2,13 @@
 
 import os
 import subprocess
+from pathlib import Path
+
+import msgspec
 
 from deadlines import DEADLINE_S, eventually
-from kubeshare.tokens.files.grants import Owner, process_start_time, write_grant
+from kubeshare.tokens.files.grants import GrantedPod, Owner, process_start_time, write_grant
+from kubeshare.tokens.owners import holder_name
 from tokens.helpers import (
     Client,
     RunningDaemon,
@@ -48,3 +52,13 @@ def test_a_pid_that_is_another_process_now_is_not_the_owner(daemon: RunningDaemo
     write_grant(daemon.paths, grant("a", owner=stranger))
 
     eventually(lambda: not daemon.paths.grant("a").exists(), "the grant is dropped")
+
+
+def test_a_grant_is_held_by_a_pod_or_by_the_command_that_owns_it() -> None:
+    pod = msgspec.structs.replace(grant("a"), pod=GrantedPod(namespace="ns", name="p", uid="u"))
+    assert holder_name(pod) == pod.holder
+    mine = grant("a", owner=Owner(pid=os.getpid(), start_time=0))
+    command = Path("/proc/self/comm").read_text().strip()
+    assert holder_name(mine) == f"{command} ({os.getpid()})"
+    ended = grant("a", owner=Owner(pid=2**31 - 1, start_time=0))
+    assert holder_name(ended) == f"ended ({2**31 - 1})"
