@@ -1,6 +1,7 @@
 """The shell of a program: readiness, metrics, orderly ends."""
 
 import asyncio
+import gc
 import json
 import os
 import signal
@@ -8,6 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+from collections.abc import Awaitable, Callable
 from pathlib import Path
 
 import pytest
@@ -18,6 +20,7 @@ from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.connection import ConfigError
 from kubeshare.kube.controller.controller import Controller, own_key
 from kubeshare.kube.controller.events import EventRecorder, ObjectReference
+from kubeshare.kube.controller.gc_tuning import freeze_live_objects
 from kubeshare.kube.controller.health import HealthServer
 from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipLostError
 from kubeshare.kube.controller.runtime import EXIT_UNREACHABLE, Program, run_program
@@ -325,3 +328,69 @@ def test_a_missing_configuration_ends_with_3_and_no_traceback(
     captured = capfd.readouterr()
     assert "no kubeconfig" in captured.out + captured.err
     assert "Traceback" not in captured.out + captured.err
+
+
+def program_of(task: Callable[[], Awaitable[None]]) -> Callable[[], Awaitable[Program]]:
+    async def build() -> Program:
+        program = Program("test", FakeApiServer().client())
+        program.add_task(task)
+        return program
+
+    return build
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_the_second_signal_cancels_what_outlives_the_first(
+    number: signal.Signals, capfd: pytest.CaptureFixture[str]
+) -> None:
+    cancelled: list[str] = []
+
+    async def stubborn() -> None:
+        os.kill(os.getpid(), number)
+        for which in ("in order", "at once"):
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(which)
+                os.kill(os.getpid(), number)
+
+    assert run_program(program_of(stubborn)) == 0
+    assert cancelled == ["in order", "at once"]
+    captured = capfd.readouterr()
+    assert "ended at once" in captured.out + captured.err
+
+
+@pytest.mark.parametrize(
+    ("errors", "code", "words"),
+    [
+        ([OSError("no port")], EXIT_UNREACHABLE, "no port"),
+        ([LeadershipLostError("no lease")], EXIT_UNREACHABLE, "no lease"),
+        ([RuntimeError("a bug")], 1, "a bug"),
+        ([RuntimeError("a bug"), ValueError("another")], 1, "a bug; another"),
+    ],
+)
+def test_the_exit_code_tells_a_bug_from_what_cannot_be_reached(
+    errors: list[Exception], code: int, words: str, capfd: pytest.CaptureFixture[str]
+) -> None:
+    async def fail() -> None:
+        raise ExceptionGroup("several", errors)
+
+    assert run_program(program_of(fail)) == code
+    captured = capfd.readouterr()
+    assert words in captured.out + captured.err
+    assert ("Traceback" in captured.out + captured.err) == (code == 1)
+
+
+def test_what_lives_when_a_program_is_built_is_not_collected_again() -> None:
+    try:
+        freeze_live_objects()
+        first = gc.get_freeze_count()
+        assert first > 0
+        kept = [[number] for number in range(5000)]
+        freeze_live_objects()
+        assert gc.get_freeze_count() > first + 4000
+        del kept
+        freeze_live_objects()
+        assert gc.get_freeze_count() < first + 4000
+    finally:
+        gc.unfreeze()
