@@ -24,6 +24,7 @@ from kubeshare.install import manifests
 from kubeshare.kube import resources
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
+from kubeshare.kube.controller.leader_election import LeaderElector
 from kubeshare.kube.resources import EVENTS, LEASES, NODES, PODS
 from kubeshare.lab import processes
 from kubeshare.lab.control_plane.api_server import ApiServer
@@ -39,6 +40,15 @@ SYSTEM = "kubeshare-system"
 _COLUMNS = ["NAME", "PHASE", "READY", "GPUID", "NODE", "REQUEST", "LIMIT", "MEMORY"]
 NAMESPACE_CONTROLLER = "--as=system:serviceaccount:kube-system:namespace-controller"
 NOT_INSTALLED = {"Deployment", "DaemonSet"}
+
+
+@pytest.fixture(autouse=True)
+def _long_leases(monkeypatch: pytest.MonkeyPatch) -> None:
+    """No program ends because the API server is slow for some seconds."""
+    defaults = LeaderElector.__init__.__kwdefaults__
+    assert defaults is not None
+    for name, seconds in (("duration", 60.0), ("renew_deadline", 50.0)):
+        monkeypatch.setitem(defaults, name, seconds)
 
 
 @pytest.fixture

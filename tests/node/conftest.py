@@ -9,15 +9,23 @@ from typing import Any
 
 import pytest
 
+from deadlines import DEADLINE_S
 from fakes.node import NODE, Cluster, FixedGpus, Running, gpu_spec_file
 from kubeshare.install import manifests
 from kubeshare.node.agent import Agent
+from kubeshare.node.gpus import pod_resources
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.paths import NodePaths
 from kubeshare.simulator.control import Authorizer, FakeApiServer
 
 AGENT = "node-agent"
 """The agent, as a client of the API server."""
+
+
+@pytest.fixture(autouse=True)
+def _long_timeouts(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A kubelet in this process may take long to answer."""
+    monkeypatch.setattr(pod_resources, "_TIMEOUT_SECONDS", DEADLINE_S)
 
 
 @pytest.fixture

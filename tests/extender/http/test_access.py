@@ -11,7 +11,7 @@ import pytest
 
 from deadlines import DEADLINE_S
 from kubeshare.extender.http.access import AccessError, Certificates, TokenFile
-from kubeshare.extender.http.messages import Head, Response
+from kubeshare.extender.http.messages import Head, Limits, Response
 from kubeshare.extender.http.server import HttpServer
 from kubeshare.lab.control_plane.certificates import Authority
 
@@ -116,9 +116,10 @@ def test_tls_with_clients_of_an_authority(tmp_path: Path) -> None:
     ours, others = Authority(tmp_path / "ours"), Authority(tmp_path / "others")
     pair = ours.identity("server", "first", hosts=("127.0.0.1",))
     certificates = Certificates(pair.certificate, pair.key, ours.certificate)
+    limits = Limits(head_seconds=DEADLINE_S, answer_seconds=DEADLINE_S)
 
     async def main() -> None:
-        server = HttpServer(0, _Hello(), tls=certificates.context)
+        server = HttpServer(0, _Hello(), tls=certificates.context, limits=limits)
         task = asyncio.create_task(server.run())
         await server.listening.wait()
         answer, name = await get(server.port, client_of(ours, user="kube-scheduler"))

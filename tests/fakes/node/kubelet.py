@@ -8,6 +8,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from deadlines import DEADLINE_S
 from kubeshare.node.proto import dra_pb2, pluginregistration_pb2, podresources_pb2
 
 _OPTIONS = (("grpc.default_authority", "localhost"),)
@@ -174,4 +175,4 @@ async def _call(channel: grpc.aio.Channel, method: str, request: Any, response: 
         request_serializer=type(request).SerializeToString,
         response_deserializer=response.FromString,
     )
-    return await ask(request, timeout=30)
+    return await ask(request, timeout=DEADLINE_S)
