@@ -10,6 +10,7 @@ from kubeshare.node.cgroups import CgroupIds
 from kubeshare.node.escapes.debounce import REPEAT_SECONDS, PersistentFindings
 from kubeshare.node.escapes.detection import (
     FOREIGN,
+    MPS_CLIENT,
     OVER_LIMIT,
     UNHELD,
     Finding,
@@ -128,6 +129,17 @@ def test_of_two_grants_of_a_pod_on_one_gpu_the_mounted_one_is_used() -> None:
     ]
     assert findings[0].used_bytes == LIMIT + MIB, "each grant has a limit of its own"
     assert overheads == {("c.left", GPUS[0]): LIMIT - MIB, ("c.right", GPUS[0]): LIMIT}
+
+
+def test_a_client_of_an_mps_server_is_found_unless_something_worse_is() -> None:
+    client = msgspec.structs.replace(use(1), mps=True)
+    elsewhere = msgspec.structs.replace(client, uuid=GPUS[1], mps=False)
+    held = {"a-claim": frozenset({1})}
+    [found_on_both] = detect(look(client, elsewhere, grants=(grant(gpus=GPUS),), connected=held))[0]
+    assert (found_on_both.reason, found_on_both.gpus) == (MPS_CLIENT, GPUS)
+    assert found(look(client)) == [(UNHELD, 1)]
+    foreign = msgspec.structs.replace(use(1, 0, "b"), claims=("a-claim",), mps=True)
+    assert found(look(foreign, connected=held)) == [(FOREIGN, 1)]
 
 
 def test_a_grant_without_a_memory_limit_is_not_over_it() -> None:

@@ -19,6 +19,7 @@ from kubeshare.node.escapes.watcher import INTERVAL_SECONDS, EscapePolicy, Escap
 from kubeshare.node.gpus.discovery import GpuProcess
 from kubeshare.node.process_kill import kill
 from kubeshare.simulator.control import FakeApiServer
+from kubeshare.tokens import client
 from kubeshare.tokens.files.grants import (
     GRANT_VERSION,
     Grant,
@@ -69,9 +70,9 @@ class Node:
             raise ProcessLookupError(pid)
         return self.places[pid]
 
-    def uses(self, pid: int, memory: int, *, of_pod: bool = True) -> None:
+    def uses(self, pid: int, memory: int, *, of_pod: bool = True, mps: bool = False) -> None:
         """A process is on the GPU."""
-        self.gpus.used_by.append(GpuProcess(A_GPU.uuid, pid, memory))
+        self.gpus.used_by.append(GpuProcess(A_GPU.uuid, pid, memory, mps))
         self.places[pid] = f"0::/kubepods/pod{POD.uid}/{CONTAINER}" if of_pod else "0::/"
 
     def look(self, times: int = 2) -> list[str]:
@@ -185,6 +186,21 @@ def test_a_process_of_another_pod_with_the_claim_is_an_event_of_the_claims_pod(
             assert process.wait(DEADLINE_S) == -9
         else:
             assert process.poll() is None
+
+
+def test_a_client_of_an_mps_server_is_an_event_and_never_ended(
+    strict_node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running() as process:
+        connected = {"claim": [process.pid]}
+        monkeypatch.setattr(client, "ask_connections", lambda _: connected)
+        strict_node.uses(process.pid, 64 << 20, mps=True)
+        [event] = strict_node.look(times=3)
+        assert event.startswith(f"MpsClient: process {process.pid} of container main uses")
+        assert "through an MPS server" in event
+        assert "KubeShare starts no MPS server" in event
+        assert strict_node.counted("kubeshare_node_escapes_total", reason="MpsClient") == 1
+        assert process.poll() is None
 
 
 def test_by_default_nobody_is_ended(node: Node) -> None:

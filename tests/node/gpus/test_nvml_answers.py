@@ -73,8 +73,9 @@ class Driver:
             functions[f"nvmlDeviceGet{query}"] = self._answer(query)
         for name, function in functions.items():
             monkeypatch.setattr(pynvml, name, function)
-        lists = tuple(self._processes(kind) for kind in ("compute", "graphics", "mps"))
+        lists = tuple(self._processes(kind) for kind in ("compute", "graphics"))
         monkeypatch.setattr(discovery, "_PROCESSES", lists)
+        monkeypatch.setattr(discovery, "_MPS_CLIENTS", self._processes("mps"))
         self.registered: list[int] = []
 
     def _init(self) -> None:
@@ -281,7 +282,7 @@ def test_the_processes_of_all_kinds_are_listed_once(driver: Driver, root: Path) 
         GpuProcess("GPU-0", 7, 100),
         GpuProcess("GPU-0", 8, None),
         GpuProcess("GPU-0", 9, 5),
-        GpuProcess("GPU-3", 7, 30),
+        GpuProcess("GPU-3", 7, 30, mps=True),
     ]
 
 

@@ -10,6 +10,9 @@ A process of another pod that has the claim mounted uses the share too: the kube
 attaches a prepared claim to each pod for which it is reserved. Its memory counts as the
 claim's, and the process is *foreign*.
 
+A process that uses a GPU through an MPS server is an *MPS client*: it is held as every other, and
+what ends one client of a server ends all.
+
 Where the containers of a pod have different grants, the mount also says which one a process
 uses.
 
@@ -19,7 +22,7 @@ subtracts from the limit.
 """
 
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
 from msgspec import Struct
@@ -28,11 +31,12 @@ from kubeshare.node.cgroups import CgroupIds
 from kubeshare.tokens.files.grants import Grant, GrantedPod
 from kubeshare.tokens.overheads import Overheads
 
-Reason = Literal["UnheldProcess", "MemoryOverLimit", "ForeignProcess"]
+Reason = Literal["UnheldProcess", "MemoryOverLimit", "ForeignProcess", "MpsClient"]
 
 UNHELD: Final[Reason] = "UnheldProcess"
 OVER_LIMIT: Final[Reason] = "MemoryOverLimit"
 FOREIGN: Final[Reason] = "ForeignProcess"
+MPS_CLIENT: Final[Reason] = "MpsClient"
 
 
 class GpuUse(Struct, frozen=True, kw_only=True):
@@ -45,6 +49,7 @@ class GpuUse(Struct, frozen=True, kw_only=True):
         memory_bytes: None where the driver does not report them.
         cgroup: the ids in its cgroup path.
         claims: the names of the grants that it has mounted.
+        mps: whether it uses the GPU through an MPS server.
     """
 
     uuid: str
@@ -53,6 +58,7 @@ class GpuUse(Struct, frozen=True, kw_only=True):
     memory_bytes: int | None
     cgroup: CgroupIds
     claims: tuple[str, ...] = ()
+    mps: bool = False
 
 
 class Sample(Struct, frozen=True, kw_only=True):
@@ -116,9 +122,9 @@ def detect(sample: Sample) -> tuple[list[Finding], Overheads]:
             by_process[owned.grant.claim, use.pid, use.started].append(owned)
             by_gpu[owned.grant.claim, use.uuid].append(owned)
     findings = [
-        _finding(FOREIGN if uses[0].foreign else UNHELD, uses, uses[0])
+        _finding(reason, uses, uses[0])
         for uses in by_process.values()
-        if uses[0].foreign or not uses[0].held
+        if (reason := _reason(uses)) is not None
     ]
     for (_, uuid), uses in by_gpu.items():
         if _used(uses) > limit_of(uses[0].grant, uuid):
@@ -196,6 +202,15 @@ class _Known:
                 return known
         granted = (pod for pod in cgroup.pods if pod in self._grants)
         return next(granted, next(iter(cgroup.pods), "")), ""
+
+
+def _reason(uses: Sequence[_Owned]) -> Reason | None:
+    """What is wrong with a process, whatever memory it uses; the worst alone."""
+    if uses[0].foreign:
+        return FOREIGN
+    if not uses[0].held:
+        return UNHELD
+    return MPS_CLIENT if any(owned.use.mps for owned in uses) else None
 
 
 def _used(uses: Iterable[_Owned]) -> int:

@@ -95,6 +95,7 @@ class Sampler:
             memory_bytes=found.memory_bytes,
             cgroup=cgroup,
             claims=claims,
+            mps=found.mps,
         )
 
     def report_overhead(self, claim: str, uuid: str, overhead: int) -> bool:

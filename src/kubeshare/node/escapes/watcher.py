@@ -20,6 +20,7 @@ from kubeshare.kube.resources import PODS
 from kubeshare.node.escapes.debounce import PersistentFindings
 from kubeshare.node.escapes.detection import (
     FOREIGN,
+    MPS_CLIENT,
     OVER_LIMIT,
     UNHELD,
     Finding,
@@ -45,10 +46,16 @@ _ADVICE: Final[Mapping[Reason, str]] = {
     "held: link it to glibc, do not unset its preloading, or give it a whole GPU",
     OVER_LIMIT: "Give the pod more memory, or find out what allocates past the library",
     FOREIGN: "A share belongs to one pod: delete the other pod, and let it ask for a share itself",
+    MPS_CLIENT: "KubeShare starts no MPS server: end the one that this pod has found, or give its "
+    "clients whole GPUs",
 }
-_ENDED: Final[Mapping[Reason, str]] = dict.fromkeys(
-    (UNHELD, OVER_LIMIT, FOREIGN), "The process is ended, as this cluster's administrator asked for"
-)
+_ENDED: Final[Mapping[Reason, str]] = {
+    **_ADVICE,
+    **dict.fromkeys(
+        (UNHELD, OVER_LIMIT, FOREIGN),
+        "The process is ended, as this cluster's administrator asked for",
+    ),
+}
 
 
 class EscapeWatch:
@@ -110,7 +117,8 @@ class EscapeWatch:
             self._report(finding)
         if self._policy == "kill":
             for finding in self._findings.lasting:
-                await self._kill(finding)
+                if finding.reason != MPS_CLIENT:  # its time and its memory are held
+                    await self._kill(finding)
         await self._send_overheads(self._overheads.add(overheads))
 
     def _report(self, finding: Finding) -> None:
@@ -171,6 +179,11 @@ def describe(finding: Finding) -> str:
         )
     if finding.reason == FOREIGN:
         return f"{who} is of another pod and uses {used} of {gpus} by this pod's share"
+    if finding.reason == MPS_CLIENT:
+        return (
+            f"{who} uses {gpus} through an MPS server: a fatal error of any client of that server "
+            "ends this process, and one of this process ends them"
+        )
     return (
         f"the pod uses {used} of {gpus}, more than its limit of "
         f"{format_memory(finding.limit_bytes)}; most of what the device library does not track "

@@ -38,10 +38,10 @@ _LINK_OF_ANCESTOR = {
     pynvml.NVML_TOPOLOGY_SYSTEM: "SYS",
 }
 _SWITCH = "switch"
+_MPS_CLIENTS = pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3
 _PROCESSES = (
     pynvml.nvmlDeviceGetComputeRunningProcesses_v3,
     pynvml.nvmlDeviceGetGraphicsRunningProcesses_v3,
-    pynvml.nvmlDeviceGetMPSComputeRunningProcesses_v3,
 )
 
 
@@ -50,11 +50,19 @@ class DiscoveryError(Exception):
 
 
 class GpuProcess(Struct, frozen=True):
-    """A process on a GPU; ``memory_bytes`` is None where the driver does not report it."""
+    """A process on a GPU.
+
+    Attributes:
+        uuid: of the GPU.
+        pid: on this machine.
+        memory_bytes: None where the driver does not report it.
+        mps: whether it uses the GPU through an MPS server.
+    """
 
     uuid: str
     pid: int
     memory_bytes: int | None
+    mps: bool = False
 
 
 def find_nvml(driver_root: Path) -> Path:
@@ -197,12 +205,19 @@ def _read_processes() -> Iterator[GpuProcess]:
     for index in range(pynvml.nvmlDeviceGetCount()):
         handle = _optional(pynvml.nvmlDeviceGetHandleByIndex, index)
         uuid = _text(_optional(pynvml.nvmlDeviceGetUUID, handle) or "") if handle else ""
+        if not uuid:
+            continue
+        clients = _memory_of_processes(_MPS_CLIENTS, handle)
         used: dict[int, int | None] = {}
-        for query in _PROCESSES if uuid else ():
+        for query in _PROCESSES:
             # A process that also draws is in more than one list, with the same memory.
-            used |= {each.pid: each.usedGpuMemory for each in _optional(query, handle) or ()}
-        for pid, memory in used.items():
-            yield GpuProcess(uuid, pid, memory)
+            used |= _memory_of_processes(query, handle)
+        for pid, memory in (used | clients).items():
+            yield GpuProcess(uuid, pid, memory, mps=pid in clients)
+
+
+def _memory_of_processes(query: Any, handle: Any) -> dict[int, int | None]:
+    return {each.pid: each.usedGpuMemory for each in _optional(query, handle) or ()}
 
 
 def _read_links(handles: dict[int, Any]) -> Iterator[GPULink]:
