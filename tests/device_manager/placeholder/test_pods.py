@@ -1,6 +1,9 @@
 """Placeholders reserve a GPU, fail, are lost and are deleted."""
 
 import asyncio
+from itertools import pairwise
+
+import pytest
 
 from expectations.pods import expect_condition, expect_no_pod, expect_ready, expect_running
 from expectations.scheduling import assert_scheduled, expect_decided
@@ -41,6 +44,14 @@ async def test_a_placeholder_that_fails_is_made_again_a_bounded_number_of_times(
     await cluster.quiet(600)
     fail()
     assert len(failed) == MAX_FAILURES
+    created = [
+        each.at
+        for each in cluster.server.requests
+        if each.resource == "pods" and each.verb == "create" and each.path.namespace == NAMESPACE
+    ]
+    pauses = [later - earlier for earlier, later in pairwise(created)]
+    assert pauses == pytest.approx([2.0**number for number in range(len(pauses))], abs=0.5)
+    assert len(pauses) == MAX_FAILURES - 1
 
 
 @scenario(n1=1)
