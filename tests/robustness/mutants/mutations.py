@@ -5,7 +5,9 @@ comparisons, arithmetic, numbers, texts, arguments, assignments, conditions. mut
 own runner passes over whatever is decorated or stands outside a function; here
 properties, cached functions, constants and defaults are changed as well. What has no
 meaning when the program runs is not: annotations, type aliases, imports. Nor is what is logged,
-as in PIT (``avoidCallsTo``): its wording is for people and may change at any time.
+as in PIT (``avoidCallsTo``): its wording is for people and may change at any time. Nor is what
+shows only where the program is wrong already, ``strict=`` of ``zip``, or only in a process of its
+own, below ``if __name__``.
 """
 
 import ast
@@ -15,7 +17,7 @@ from pathlib import Path
 
 import libcst as cst
 import msgspec
-from libcst.metadata import MetadataWrapper, PositionProvider
+from libcst.metadata import MetadataWrapper, ParentNodeProvider, PositionProvider
 from mutmut.mutation.mutators import mutation_operators
 
 _UNMUTATED = (cst.Annotation, cst.Decorator, cst.Import, cst.ImportFrom)
@@ -69,7 +71,7 @@ def mutants_of(folder: Path, module: str) -> Iterator[Mutant]:
 class _Visitor(cst.CSTVisitor):
     """Collects line, function and mutated text."""
 
-    METADATA_DEPENDENCIES = (PositionProvider,)
+    METADATA_DEPENDENCIES = (ParentNodeProvider, PositionProvider)
 
     def __init__(self, module: cst.Module, text: str) -> None:
         super().__init__()
@@ -83,7 +85,7 @@ class _Visitor(cst.CSTVisitor):
         self._default = 0
 
     def on_visit(self, node: cst.CSTNode) -> bool:
-        if _is_unmutated(node):
+        if _is_unmutated(node) or (isinstance(node, cst.Arg) and self._is_strict_of_zip(node)):
             return False
         if isinstance(node, cst.FunctionDef | cst.ClassDef):
             self._inside.append(node)
@@ -91,13 +93,19 @@ class _Visitor(cst.CSTVisitor):
         for kind, operator in mutation_operators:
             if isinstance(node, kind):
                 for mutated in operator(node):
-                    self._add(node, mutated)
+                    if _strict_of_zip(mutated) == _strict_of_zip(node):
+                        self._add(node, mutated)
         return True
 
     def on_leave(self, original_node: cst.CSTNode) -> None:
         if self._inside and self._inside[-1] is original_node:
             self._inside.pop()
         self._default -= isinstance(original_node, cst.Parameters)
+
+    def _is_strict_of_zip(self, argument: cst.Arg) -> bool:
+        call = self.get_metadata(ParentNodeProvider, argument)
+        is_strict = argument.keyword is not None and argument.keyword.value == "strict"
+        return is_strict and bool(_strict_of_zip(call))
 
     def _add(self, node: cst.CSTNode, mutated: cst.CSTNode) -> None:
         place = self.get_metadata(PositionProvider, node)
@@ -129,6 +137,7 @@ def _is_unmutated(node: cst.CSTNode) -> bool:
             return name in _UNMUTATED_CALLS
         case (
             cst.If(test=cst.Name(value="TYPE_CHECKING"))
+            | cst.If(test=cst.Comparison(left=cst.Name(value="__name__")))
             | cst.AnnAssign(annotation=cst.Annotation(annotation=cst.Name(value="TypeAlias")))
             | cst.Assign(value=cst.Call(func=cst.Name(value="TypeVar")))
         ):
@@ -139,6 +148,16 @@ def _is_unmutated(node: cst.CSTNode) -> bool:
             return not isinstance(default, _SIMPLE_DEFAULTS)
         case _:
             return isinstance(node, _UNMUTATED)
+
+
+def _strict_of_zip(node: object) -> list[str]:
+    """The argument ``strict`` of a call of ``zip``; empty without one."""
+    match node:
+        case cst.Call(func=cst.Name(value="zip"), args=arguments):
+            named = [each for each in arguments if each.keyword and each.keyword.value == "strict"]
+            return [cst.Module([]).code_for_node(each.value) for each in named]
+        case _:
+            return []
 
 
 def _change(before: str, after: str) -> str:

@@ -81,6 +81,21 @@ def test_what_is_logged_is_not_mutated(folder: Path) -> None:
     }
 
 
+def test_what_asserts_or_runs_in_a_process_of_its_own_is_not_mutated(folder: Path) -> None:
+    text = "zip(a, strict=True)\nread(b, strict=True)\nif __name__ == '__main__':\n    main(1)\n"
+    (folder / "box.py").write_text(text)
+    assert {each.change for each in mutants_of(folder, "box.py")} == {
+        "zip(a, strict=True) → zip(None, strict=True)",
+        "zip(a, strict=True) → zip(strict=True)",
+        *(
+            f"read(b, strict=True) → read({arguments})"
+            for arguments in (
+                *("None, strict=True", "strict=True", "b, strict=None", "b, ", "b, strict=False"),
+            )
+        ),
+    }
+
+
 def test_a_mutant_knows_the_lines_of_its_statement(folder: Path) -> None:
     last = len(TEXT.splitlines())
     change = "return number // 2 if number else -1 → return number // 2 if number else +1"
