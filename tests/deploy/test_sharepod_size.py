@@ -62,7 +62,15 @@ REFUSED = {
     ),
     "large annotations": (
         sharepod(metadata={"annotations": {"a": "x" * 70_000}}),
-        "metadata.labels and metadata.annotations: 70001 characters are more than the 65536",
+        "metadata.labels and metadata.annotations: 70001 characters are more than the 32768",
+    ),
+    "a large affinity": (
+        sharepod(affinity={"nodeAffinity": {"a": ["x" * 40_000]}}),
+        "and the resources of the containers: 400",
+    ),
+    "large resources": (
+        sharepod(container(resources={"limits": {f"{n}.example.org/a": "1" for n in range(2000)}})),
+        "and the resources of the containers: ",
     ),
     "a large argument": (sharepod(container(args=["x" * 140_000])), "spec: 140"),
     "much in an unknown field": (sharepod(unknown={"a": [["x" * 1_000_000]]}), "spec: 1000"),

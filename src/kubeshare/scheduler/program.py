@@ -11,6 +11,7 @@ from kubeshare.api.quotas.gpu_quotas import limits_changed
 from kubeshare.api.quotas.resource_quotas import gpu_limits_changed
 from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.state.informers import Informers, start_informers
+from kubeshare.api.state.stripping import strip
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import (
@@ -103,7 +104,13 @@ def scheduler_program(  # noqa: PLR0913 - its options
     leases = program.add_reflector(watch_leader(client, DEVICE_MANAGER))
     upgrades = Upgrades(leases.store, informers.gpunodes.store)
     gated: Reflector[Raw] = program.add_reflector(
-        Reflector(client, PODS, labels=f"{LABEL_ROLE}={ROLE_POD}", fields="spec.nodeName=")
+        Reflector(
+            client,
+            PODS,
+            labels=f"{LABEL_ROLE}={ROLE_POD}",
+            fields="spec.nodeName=",
+            transform=strip,
+        )
     )
     status = ScheduledCondition(client, wall_clock)
     sharepods = SharePods(

@@ -218,6 +218,24 @@ async def test_a_pod_of_somebody_else_is_never_touched(cluster: FakeCluster) -> 
     await expect_ready(cluster, "a")
 
 
+@scenario(n1=1)
+async def test_the_pod_of_a_large_sharepod_is_whole(cluster: FakeCluster) -> None:
+    args = ["x" * 100_000]
+    cluster.start()
+    cluster.share("a", spec={"containers": [{"name": "main", "image": "train:1", "args": args}]})
+    cluster.share("b")
+    await expect_ready(cluster, "a")
+    await expect_ready(cluster, "b")
+    (container,) = the_pod(cluster, "a")["spec"]["containers"]
+    assert container["args"] == args
+    reads = [
+        each.path.name
+        for each in cluster.server.requests
+        if each.resource == "sharepods" and each.verb == "get"
+    ]
+    assert reads == ["a"]
+
+
 def _no_pod_without_image(pod: Raw, _old: Raw | None) -> str | None:
     if all(container.get("image") for container in pod["spec"]["containers"]):
         return None

@@ -9,6 +9,7 @@ import pytest
 
 from deadlines import DEADLINE_S
 from kubeshare.kube.client.connection_pool import ConnectionPool
+from kubeshare.kube.client.errors import ResponseTooLargeError
 from kubeshare.simulator.control import until
 
 T = TypeVar("T")
@@ -105,6 +106,33 @@ def test_a_stream_is_read_chunk_by_chunk() -> None:
         assert speaker.connections == 2
 
     ask(lambda: Speaker(first, FINE), act)
+
+
+@pytest.mark.parametrize(
+    "head", [b"content-length: 6\r\n\r\n", b"transfer-encoding: chunked\r\n\r\n6\r\n"]
+)
+def test_no_more_is_read_than_the_limit(head: bytes) -> None:
+    large = b"HTTP/1.1 200 OK\r\n" + head + b"abcdef\r\n0\r\n\r\n"
+
+    async def read(pool: ConnectionPool, url: httpx2.URL) -> None:
+        _, _, body = await pool.exchange(url, "GET", b"GET / HTTP/1.1\r\n\r\n", limit=5)
+        try:
+            await body.read(5)
+        finally:
+            await body.aclose()
+
+    async def main() -> None:
+        speaker = Speaker(large)
+        server = await asyncio.start_server(speaker, "127.0.0.1", 0)
+        url = httpx2.URL(f"http://127.0.0.1:{server.sockets[0].getsockname()[1]}")
+        pool = ConnectionPool(None)
+        async with server:
+            with pytest.raises(ResponseTooLargeError, match="more than 5 bytes"):
+                await read(pool, url)
+            # Nothing else may come on that connection.
+            await speaker.hung_up.wait()
+
+    asyncio.run(asyncio.wait_for(main(), 20))
 
 
 def test_a_connection_that_the_server_closes_is_not_used_again() -> None:

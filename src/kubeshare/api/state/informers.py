@@ -8,6 +8,7 @@ from kubeshare.api.quotas.gpu_quotas import GPUQuotas
 from kubeshare.api.quotas.policy import Quotas
 from kubeshare.api.quotas.resource_quotas import QUOTAS, ResourceQuota, ResourceQuotas
 from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.state.stripping import strip, strip_pod
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.gpu_quota import GPUQUOTAS, GPUQuota
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
@@ -56,7 +57,7 @@ def start_informers(
     # SharePods and pods grow with the number of users; they are looked up by key, so they are
     # packed.
     sharepods: Reflector[Raw] = program.add_reflector(
-        Reflector(client, SHAREPODS, store=Store(encode_as=dict))
+        Reflector(client, SHAREPODS, store=Store(encode_as=dict), transform=strip)
     )
     cluster = start_cluster_informers(program, client, manager, recorder, built)
     return Informers(**vars(cluster), sharepods=sharepods)
@@ -79,7 +80,7 @@ def start_cluster_informers(
         built: called after the whole ledger has been built.
     """
     pods: Reflector[core_v1.Pod] = program.add_reflector(
-        Reflector(client, core_v1.PODS, store=Store(encode_as=core_v1.Pod))
+        Reflector(client, core_v1.PODS, store=Store(encode_as=core_v1.Pod), transform=strip_pod)
     )
     vgpus: Reflector[VGPU] = program.add_reflector(Reflector(client, VGPUS.into(VGPU)))
     gpunodes: Reflector[GPUNode] = program.add_reflector(Reflector(client, GPUNODES.into(GPUNode)))

@@ -6,11 +6,12 @@ from typing import Final
 from kubeshare.api import finalizer, sharepods
 from kubeshare.api.quotas.gpu_quotas import limits_changed
 from kubeshare.api.quotas.resource_quotas import gpu_limits_changed
+from kubeshare.api.state.stripping import is_stripped
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types.constants import CONDITION_READY
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.reasons import Reason
-from kubeshare.api.types.v1 import VGPU, SharePod
+from kubeshare.api.types.v1 import SHAREPODS, VGPU, SharePod
 from kubeshare.api.upgrades import leader_changed
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
@@ -26,11 +27,16 @@ from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import LostA
 from kubeshare.device_manager.sharepod.start_retry import StartRetries
 from kubeshare.device_manager.sharepod.status import Report
 from kubeshare.device_manager.sharepod.status_writer import StatusWriter
-from kubeshare.kube.client.errors import ForbiddenError, InvalidError
+from kubeshare.kube.client.errors import (
+    ConflictError,
+    ForbiddenError,
+    InvalidError,
+    NotFoundError,
+)
 from kubeshare.kube.conditions import find_condition
 from kubeshare.kube.controller.controller import Controller, RequeueAfter, earliest
 from kubeshare.kube.controller.runtime import Program
-from kubeshare.kube.meta import Key
+from kubeshare.kube.meta import Key, metadata_of
 from kubeshare.kube.resources import Raw
 
 WORKERS: Final = 8
@@ -50,6 +56,7 @@ class SharePodController:
 
     def __init__(self, context: Context) -> None:
         client, cluster_state, events = context.client, context.cluster_state, context.events
+        self._client = client
         self._informers = context.informers
         self._schedulers = context.schedulers
         self._sharepod_store = context.informers.sharepods.store
@@ -192,6 +199,8 @@ class SharePodController:
     ) -> Report | None:
         known = vgpus if all(vgpu.spec.uuid for vgpu in vgpus) else ()
         current = await self._finalizations.add_finalizer(raw, sharepod)
+        if current is not None and is_stripped(current):
+            current = await self._whole(sharepod)
         if current is None:
             return None
         try:
@@ -207,6 +216,22 @@ class SharePodController:
         if pod is None:
             return None
         return await self._follow(raw, sharepod, pod, [vgpu.gpuid for vgpu in vgpus])
+
+    async def _whole(self, sharepod: SharePod) -> Raw | None:
+        """The SharePod as the API server has it; None when it no longer exists.
+
+        Raises:
+            ConflictError: it has changed since it was cached.
+        """
+        metadata = sharepod.metadata
+        try:
+            raw = await self._client.get(SHAREPODS, metadata.name, metadata.namespace)
+        except NotFoundError:
+            return None
+        live = metadata_of(raw)
+        if (live.uid, live.generation) != (metadata.uid, metadata.generation):
+            raise ConflictError(f"SharePod {metadata.key} has changed since it was read")
+        return raw
 
     def _pod_of(self, sharepod: SharePod) -> Pod | None:
         pod = self._cluster_state.pod(sharepod.metadata.key)

@@ -55,6 +55,7 @@ class Reflector(Generic[T]):
         labels: label selector.
         fields: field selector.
         store: the store to fill; a new one by default.
+        transform: called with each object before it is stored; what it returns is stored.
         page: objects in a page of a list.
         idle: seconds of silence after which a watch counts as lost.
         draw: returns a random number in [0, 1), for jitter.
@@ -74,6 +75,7 @@ class Reflector(Generic[T]):
         labels: str = "",
         fields: str = "",
         store: Store[T] | None = None,
+        transform: Callable[[T], T] | None = None,
         page: int = PAGE,
         idle: float = 75.0,
         draw: Callable[[], float] = random.random,
@@ -84,6 +86,7 @@ class Reflector(Generic[T]):
         self._labels = labels
         self._fields = fields
         self._page = page
+        self._transform: Callable[[T], T] = transform or _identity
         self._idle = idle
         self._draw = draw
         self._backoff = Backoff(0.2, 30.0, draw)
@@ -144,7 +147,7 @@ class Reflector(Generic[T]):
     async def _list(self) -> None:
         listing = await self._client.list_each(
             self.resource,
-            self.store.encode,
+            lambda item: self.store.encode(self._transform(item)),
             self._namespace,
             labels=self._labels,
             fields=self._fields,
@@ -193,10 +196,11 @@ class Reflector(Generic[T]):
 
     def _handle(self, event: WatchEvent[T]) -> None:
         self._record_activity()
+        current = None if event.object is None else self._transform(event.object)
         if event.type == DELETED:
-            self._notify(self.store.remove(event.key, uid=event.identity.uid, last=event.object))
-        elif event.object is not None:
-            self._notify(self.store.put(event.object))
+            self._notify(self.store.remove(event.key, uid=event.identity.uid, last=current))
+        elif current is not None:
+            self._notify(self.store.put(current))
         self._resource_version = event.identity.resource_version
 
     def _notify(self, changes: Iterable[Change[T]]) -> None:
@@ -220,3 +224,7 @@ class Reflector(Generic[T]):
             wait_seconds=round(wait, 3),
         )
         await asyncio.sleep(wait)
+
+
+def _identity(obj: T) -> T:
+    return obj

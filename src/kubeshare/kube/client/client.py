@@ -13,6 +13,7 @@ Which write to choose:
 * ``merge_patch`` for single fields whose last writer may win.
 """
 
+import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -26,7 +27,13 @@ from msgspec import Struct
 from kubeshare.kube.cache.watch import WatchEvent, read_watch, report_unreadable
 from kubeshare.kube.client.connection import connect
 from kubeshare.kube.client.decoding import decoder_for
-from kubeshare.kube.client.errors import ApiError, ConflictError, GoneError, InvalidError
+from kubeshare.kube.client.errors import (
+    ApiError,
+    ConflictError,
+    GoneError,
+    InvalidError,
+    ResponseTooLargeError,
+)
 from kubeshare.kube.client.transport import Call, Transport
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw, Resource
@@ -36,6 +43,8 @@ S = TypeVar("S")
 
 PAGE = 500
 """Objects in a page of a list."""
+PAGE_BYTES = 16 << 20
+"""Bytes of a page; one of larger objects is read again with fewer of them."""
 
 _LIST_RESTARTS = 3
 _READ_VERBS = frozenset({"get", "list", "watch"})
@@ -182,10 +191,10 @@ class Client:
             GoneError: the list expired several times.
             ApiError: any other refusal.
         """
-        selectors = _parameters(labelSelector=labels, fieldSelector=fields, limit=str(page))
+        selectors = _parameters(labelSelector=labels, fieldSelector=fields)
         for _ in range(_LIST_RESTARTS):
             try:
-                return await self._pages(resource, make, namespace, selectors)
+                return await self._pages(resource, make, namespace, selectors, page)
             except GoneError as error:
                 expired = error
         raise expired
@@ -196,16 +205,24 @@ class Client:
         make: Callable[[T], S],
         namespace: str,
         selectors: Mapping[str, str],
+        most: int,
     ) -> Listing[S]:
         call = Call("list", resource, namespace)
         read = decoder_for(resource.shape).decode
         items: list[S] = []
         unreadable: list[Key] = []
-        token = ""
+        token, count = "", most
         while True:
-            query = _parameters(**selectors, **{"continue": token})
-            body = await self._transport.send(call, query=query)
+            query = _parameters(**selectors, limit=str(count), **{"continue": token})
+            try:
+                # A single object is read whatever its size, which etcd bounds.
+                limit = PAGE_BYTES if count > 1 else sys.maxsize
+                body = await self._transport.send(call, query=query, limit=limit)
+            except ResponseTooLargeError:
+                count = max(count // 8, 1)
+                continue
             page = _read(body, resource.into(_Page))
+            count = min(count * 2, most)
             for raw in page.items:
                 try:
                     items.append(make(_complete(read(raw), resource)))

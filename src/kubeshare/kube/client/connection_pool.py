@@ -8,11 +8,13 @@ HTTP/2. Where a proxy is configured, httpx2's own transport is used.
 
 import asyncio
 import ssl
+import sys
 from collections.abc import AsyncIterator
 from typing import Final
 
 import httpx2
 
+from kubeshare.kube.client.errors import ResponseTooLargeError
 from kubeshare.kube.client.http1 import (
     HEAD_LIMIT,
     Headers,
@@ -81,7 +83,7 @@ class ConnectionPool(httpx2.AsyncBaseTransport):
         return httpx2.Response(status, headers=headers, stream=stream, request=request)
 
     async def exchange(
-        self, url: httpx2.URL, method: str, request: bytes
+        self, url: httpx2.URL, method: str, request: bytes, *, limit: int = sys.maxsize
     ) -> tuple[int, Headers, "Body"]:
         """Send a request and return the status, headers and body of the response.
 
@@ -89,8 +91,10 @@ class ConnectionPool(httpx2.AsyncBaseTransport):
             url: names the server.
             method: of the request.
             request: its head and body.
+            limit: the most bytes of the body that are read at once.
 
         Raises:
+            ResponseTooLargeError: the response gives a length above the limit.
             httpx2.ConnectError: no connection, or the wrong certificate.
             httpx2.ReadError: the connection broke after the request was begun.
         """
@@ -101,6 +105,7 @@ class ConnectionPool(httpx2.AsyncBaseTransport):
             status, headers = await connection.read_head()
             body = Body(self, connection, method, status, headers)
             if body.length is not None:
+                check_length(body.length, limit)
                 await body.load()
         except _BROKEN as error:
             connection.close()
@@ -183,14 +188,20 @@ class Body(httpx2.AsyncByteStream):
         while part := await self._next():
             yield part
 
-    async def read(self) -> bytes:
+    async def read(self, limit: int = sys.maxsize) -> bytes:
         """The rest of the body.
 
+        Args:
+            limit: the most bytes that are read.
+
         Raises:
+            ResponseTooLargeError: it is longer than the limit.
             httpx2.ReadError: the connection broke.
         """
-        parts = []
+        parts, length = [], 0
         while part := await self._next():
+            length += len(part)
+            check_length(length, limit)
             parts.append(part)
         return b"".join(parts)
 
@@ -221,6 +232,16 @@ class Body(httpx2.AsyncByteStream):
             connection.close()
         else:
             self._pool.release(connection)
+
+
+def check_length(length: int, limit: int) -> None:
+    """Check the length of a body in bytes.
+
+    Raises:
+        ResponseTooLargeError: it is longer than the limit.
+    """
+    if length > limit:
+        raise ResponseTooLargeError(f"the API server's answer has more than {limit} bytes")
 
 
 async def _read_chunk(reader: asyncio.StreamReader) -> bytes:

@@ -80,6 +80,10 @@ class TooManyRequestsError(ApiError):
     """429: wait ``retry_after`` seconds. For an eviction: a disruption budget refuses."""
 
 
+class ResponseTooLargeError(ApiError):
+    """The answer is larger than the caller reads; the rest was not read."""
+
+
 class UnreachableError(ApiError):
     """No answer came. A write may have happened, unless ``sent`` is False."""
 

@@ -6,6 +6,7 @@ which costs more than the request itself (decision record 022). Watches and prox
 go through httpx2.
 """
 
+import sys
 from typing import Any, Final
 
 import httpx2
@@ -40,7 +41,13 @@ class DirectClient(httpx2.AsyncClient):
         self._authorization: bytes | None = None  # a header line; None until it is known
 
     async def send_direct(
-        self, method: str, target: str, content_type: str = "", body: bytes = b""
+        self,
+        method: str,
+        target: str,
+        content_type: str = "",
+        body: bytes = b"",
+        *,
+        limit: int = sys.maxsize,
     ) -> RawResponse:
         """Send a request and read the response; after a 401, once more with new credentials.
 
@@ -49,20 +56,26 @@ class DirectClient(httpx2.AsyncClient):
             target: path and query, relative to the path of ``base_url``.
             content_type: of the body; ``""`` if there is none.
             body: the body.
+            limit: the most bytes of the response's body that are read.
 
         Raises:
+            ResponseTooLargeError: that body is longer.
             httpx2.ConnectError: no connection, or the wrong certificate.
             httpx2.ReadError: the connection broke after the request was begun.
         """
         if self._authorization is None:
             self._authorization = await self._credentials(renew=False)
         head = self._head(method, target, content_type, len(body))
-        response = await self._exchange(method, b"%b%b\r\n%b" % (head, self._authorization, body))
+        response = await self._exchange(
+            method, b"%b%b\r\n%b" % (head, self._authorization, body), limit
+        )
         if response.status == _UNAUTHORIZED:
             renewed = await self._credentials(renew=True)
             if renewed:
                 self._authorization = renewed
-                response = await self._exchange(method, b"%b%b\r\n%b" % (head, renewed, body))
+                response = await self._exchange(
+                    method, b"%b%b\r\n%b" % (head, renewed, body), limit
+                )
         return response
 
     def _head(self, method: str, target: str, content_type: str, length: int) -> bytes:
@@ -74,11 +87,13 @@ class DirectClient(httpx2.AsyncClient):
             head += b"content-type: %b\r\ncontent-length: %d\r\n" % (content_type.encode(), length)
         return head
 
-    async def _exchange(self, method: str, request: bytes) -> RawResponse:
-        status, headers, stream = await self._connections.exchange(self.base_url, method, request)
+    async def _exchange(self, method: str, request: bytes, limit: int) -> RawResponse:
+        status, headers, stream = await self._connections.exchange(
+            self.base_url, method, request, limit=limit
+        )
         try:
             values = {name.lower(): value for name, value in headers}
-            return RawResponse(status, values, await stream.read())
+            return RawResponse(status, values, await stream.read(limit))
         finally:
             await stream.aclose()
 

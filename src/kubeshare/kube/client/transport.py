@@ -1,6 +1,7 @@
 """Sends one request with a deadline; returns its response or clear errors."""
 
 import asyncio
+import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Iterator, Mapping
 from contextlib import asynccontextmanager, contextmanager
@@ -12,6 +13,7 @@ import msgspec
 from msgspec import Struct
 
 from kubeshare.kube.client.connection import credentials_error
+from kubeshare.kube.client.connection_pool import check_length
 from kubeshare.kube.client.errors import ApiError, UnreachableError, error_of_response
 from kubeshare.kube.client.http_client import DirectClient, RawResponse
 from kubeshare.kube.resources import Resource
@@ -72,6 +74,7 @@ class Transport:
         body: Any = None,
         content_type: str = "application/json",
         query: Mapping[str, str] | None = None,
+        limit: int = sys.maxsize,
     ) -> bytes:
         """The body of the response.
 
@@ -80,8 +83,10 @@ class Transport:
             body: encoded as JSON; None for none.
             content_type: of the body; distinguishes the kinds of patches.
             query: parameters of the URL.
+            limit: the most bytes of the response's body that are read.
 
         Raises:
+            ResponseTooLargeError: that body is longer.
             ApiError: refused, or no response.
             ConfigError: no credentials could be obtained.
         """
@@ -89,22 +94,31 @@ class Transport:
         content = b"" if body is None else msgspec.json.encode(body)
         with self._translate_errors(call):
             async with asyncio.timeout(self._timeout):
-                answer = await self._send(call, content, content_type if content else "", query)
+                answer = await self._send(
+                    call, content, content_type if content else "", query, limit
+                )
         _raise_for_status(call, answer)
         return answer.body
 
     async def _send(
-        self, call: Call, body: bytes, content_type: str, query: Mapping[str, str] | None
+        self,
+        call: Call,
+        body: bytes,
+        content_type: str,
+        query: Mapping[str, str] | None,
+        limit: int,
     ) -> RawResponse:
         target = f"{call.path}?{urlencode(query)}" if query else call.path
         method = _METHODS.get(call.verb, "GET")
         if isinstance(self._client, DirectClient):
-            return await self._client.send_direct(method, target, content_type, body)
+            return await self._client.send_direct(method, target, content_type, body, limit=limit)
         headers = {"content-type": content_type} if content_type else None
         response = await self._client.request(
             method, target, content=body if content_type else None, headers=headers
         )
-        return await _read_response(response)
+        answer = await _read_response(response)
+        check_length(len(answer.body), limit)
+        return answer
 
     @asynccontextmanager
     async def stream(

@@ -113,7 +113,7 @@ class RequestHandler:
         if token:
             if token not in self._pages:
                 raise expired()
-            version, items = token.partition(":")[0], self._pages.pop(token)
+            version, items = token.partition(":")[0], self._pages[token]
         else:
             version = str(self.storage.version)
             items = clone(list(self.storage.select(*_selection(request))))
