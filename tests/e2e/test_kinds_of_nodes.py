@@ -2,7 +2,8 @@
 
 Pods that share a GPU of each run from the first step to the last: while the first node is taken
 over and given back, while the third is taken over from its DRA driver and given back to it, and
-while the leader of the device manager is killed in each of these.
+while the leader of the device manager is killed in each of these. A fourth node has GPUs that
+differ.
 """
 
 import json
@@ -25,7 +26,10 @@ from wakeups import least_disturbed
 
 pytestmark = pytest.mark.lab
 
-OWNED, PLUGIN, CLAIMS = NODES = ("node-1", "node-2", "node-3")
+OWNED, PLUGIN, CLAIMS = NODES = ("node-1", "node-2", "node-4")
+MIXED = "node-3"
+LINKED, SMALL = "Tesla V100-SXM2-16GB", "Tesla V100-PCIE-16GB"
+"""Two models of the mixed node; its third one is the only GPU with 32 GiB."""
 FIRST = "locality"
 """The policy with which KubeShare is installed; it loses a GPU of the node with a plugin."""
 OTHERS = {"binpack": OWNED, "topology": CLAIMS}
@@ -36,9 +40,14 @@ WORK = ("burn", "--kernel-us", "1000", "--rate", "20", "--seconds", "3600")
 
 @pytest.fixture(scope="module")
 def stage() -> Iterator[Stage]:
-    """A lab of its own, with a node of each kind; the first is not owned yet."""
-    shape = Shape(nodes=len(NODES), gpus="V100x3", dra=1)
+    """A lab of its own, with a node of each kind; the first is not owned yet.
+
+    The mixed node is asked for at once: the takeover waits a minute.
+    """
+    [mixed] = [path for path in fakegpu.profiles() if "mixed" in path.name]
+    shape = Shape(nodes=4, gpus=f"V100x3,V100x3,{mixed},V100x3", dra=1)
     with booted(lab_of_this_run(GONE).name, shape=shape) as stage:
+        ask_for(stage, MIXED)
         yield stage
 
 
@@ -63,7 +72,8 @@ def test_whole_gpus_of_a_pod_work_all_the_time_beside_one_that_it_shares(
     share(space, "wide", PLUGIN, "2.5", "sh", "-c", " & ".join((*each, "wait")))
     space.until_phase("wide", "Running")
 
-    mine = [Place(PLUGIN, each["spec"]["gpuid"], each["spec"]["uuid"]) for each in stage.vgpus()]
+    here = [each["spec"] for each in stage.vgpus() if each["spec"]["nodeName"] == PLUGIN]
+    mine = [Place(PLUGIN, spec["gpuid"], spec["uuid"]) for spec in here]
     assert len(mine) == 3
     for place in mine:
         half = {"wide": 0.5, "beside": 0.5}
@@ -73,7 +83,32 @@ def test_whole_gpus_of_a_pod_work_all_the_time_beside_one_that_it_shares(
 
     for name in ("wide", "beside"):
         space.delete("shp", name)
-    eventually(lambda: not stage.vgpus(), "the GPUs to be given back")
+    eventually(lambda: not pools(stage, PLUGIN, "onDemand"), "the GPUs to be given back")
+
+
+def test_model_and_memory_choose_the_gpu_where_each_differs(stage: Stage, space: Space) -> None:
+    by_model = {gpu["model"]: gpu["uuid"] for gpu in devices(stage, MIXED)}
+    [large] = [gpu["uuid"] for gpu in devices(stage, MIXED) if gpu["memoryBytes"] > 16 << 30]
+    expected = {"linked": by_model[LINKED], "large": large, "small": by_model[SMALL]}
+    assert len(set(expected.values())) == 3
+
+    until_owned(stage, MIXED)
+    stage.kubectl("uncordon", MIXED)
+    assert chosen(space, "owned") == expected
+    for name in expected:
+        space.delete("shp", f"owned-{name}")
+    eventually(lambda: not holding(stage, MIXED), "the shares to be released")
+    stage.kubectl("cordon", MIXED)
+    stage.kubectl("label", "node", MIXED, "kubeshare.nthu/gpus-")
+    eventually(lambda: not pools(stage, MIXED, "static"), "the GPUs to be given back")
+    gpus.start_device_plugin(stage.node(MIXED).machine)
+    eventually(lambda: stage.gpunode(MIXED)["status"]["mode"] == "shared", f"{MIXED} to be shared")
+    stage.kubectl("uncordon", MIXED)
+    # The plugin gives any GPU: a placeholder that got a wrong one is exchanged.
+    assert chosen(space, "plugin") == expected
+    for name in expected:
+        space.delete("shp", f"plugin-{name}")
+    eventually(lambda: not pools(stage, MIXED, "onDemand"), "the GPUs to be given back")
 
 
 def test_shares_run_on_through_every_change_and_each_policy_fails_over(
@@ -115,12 +150,26 @@ def keep_sharing(space: Space) -> dict[str, Place]:
 
 
 def begin_to_own(stage: Stage, node: str) -> None:
-    """Stop the plugin of a node and ask for it, and kill the device manager that takes it over."""
+    """Ask for a node, and kill the device manager that takes it over."""
+    ask_for(stage, node)
+    until_owned(stage, node, "TakingOver")
+    stage.delete_pod(DEVICE_MANAGER)
+
+
+def ask_for(stage: Stage, node: str) -> None:
+    """Stop the plugin of a node, and ask for its GPUs."""
     stage.kubectl("cordon", node)
     stage.lab.stop_component(f"{node}/{gpus.DEVICE_PLUGIN}")
     stage.kubectl("label", "node", node, "kubeshare.nthu/gpus=owned")
-    until_owned(stage, node, "TakingOver")
-    stage.delete_pod(DEVICE_MANAGER)
+
+
+def chosen(space: Space, prefix: str) -> dict[str, str]:
+    """The GPUs of SharePods on the mixed node: two ask for a model, one for memory."""
+    asked = {"linked": {"model": LINKED}, "large": {"memory": "20Gi"}, "small": {"model": SMALL}}
+    here = {"kubernetes.io/hostname": MIXED}
+    for name, wanted in asked.items():
+        space.share(f"{prefix}-{name}", {"request": "0.5", **wanted}, REST, nodeSelector=here)
+    return {name: space.ready(f"{prefix}-{name}", seconds=SECONDS).uuid for name in asked}
 
 
 def take_from_the_driver_and_give_back(stage: Stage, kept: Place) -> None:
@@ -245,6 +294,12 @@ def pools(stage: Stage, node: str, pool: str) -> list[str]:
     """The UUIDs of the vGPUs of a node in a pool."""
     specs = [vgpu["spec"] for vgpu in stage.vgpus() if vgpu["spec"]["nodeName"] == node]
     return sorted(spec.get("uuid", "") for spec in specs if spec["pool"] == pool)
+
+
+def holding(stage: Stage, node: str) -> list[str]:
+    """The UUIDs of the vGPUs of a node with holders."""
+    found = [vgpu for vgpu in stage.vgpus() if vgpu["status"].get("holders")]
+    return [vgpu["spec"]["uuid"] for vgpu in found if vgpu["spec"]["nodeName"] == node]
 
 
 def claims_path() -> str:
