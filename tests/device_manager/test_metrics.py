@@ -2,14 +2,11 @@
 
 from typing import Final
 
-from msgspec import structs
 from prometheus_client import CollectorRegistry, generate_latest
 
-from fakes.objects import holder, vgpu
-from kubeshare.api.types.constants import CONDITION_DEGRADED
+from fakes.objects import holder, vgpu, with_degraded
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.device_manager.metrics import Metrics
-from kubeshare.kube.meta import Condition
 
 HELP: Final = {
     "placeholders_created": "Placeholder pods made",
@@ -23,8 +20,7 @@ HELP: Final = {
 
 def degraded(name: str, reason: str, *, status: str = "True", held: bool = True) -> VGPU:
     found = vgpu(name, holders=(holder("a"),) if held else ())
-    condition = Condition(type=CONDITION_DEGRADED, status=status, reason=reason)
-    return structs.replace(found, status=structs.replace(found.status, conditions=(condition,)))
+    return with_degraded(found, reason, status=status)
 
 
 def test_vgpus_in_use_that_are_degraded_are_counted_by_node_and_reason() -> None:

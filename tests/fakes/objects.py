@@ -7,6 +7,8 @@ Names, amounts and phases have defaults, so that a test names only what it is ab
 from collections.abc import Collection
 from typing import Any
 
+from msgspec import structs
+
 from kubeshare.api.types import v1
 from kubeshare.api.types.core_v1 import (
     Container,
@@ -83,6 +85,12 @@ def vgpu(
         ),
         status=v1.VGPUStatus(phase=phase, holders=holders),
     )
+
+
+def with_degraded(vgpu: v1.VGPU, reason: str, message: str = "", status: str = "True") -> v1.VGPU:
+    """The vGPU with that condition."""
+    condition = Condition(type="Degraded", status=status, reason=reason, message=message)
+    return structs.replace(vgpu, status=structs.replace(vgpu.status, conditions=(condition,)))
 
 
 def holder(demand: str, request_micros: int = 300_000, **fields: Any) -> v1.Holder:

@@ -3,13 +3,11 @@
 import asyncio
 from pathlib import Path
 
-from msgspec import structs, to_builtins
+from msgspec import to_builtins
 
 from fakes.node import NODE
-from fakes.objects import vgpu
-from kubeshare.api.types.constants import CONDITION_DEGRADED
+from fakes.objects import vgpu, with_degraded
 from kubeshare.api.types.v1 import VGPU, VGPUS
-from kubeshare.kube.meta import Condition
 from kubeshare.node.degraded_gpus import DegradedGpus
 from kubeshare.node.node_view import NodeView
 from kubeshare.simulator.control import FakeApiServer, run_virtual
@@ -18,11 +16,8 @@ from kubeshare.tokens.files.run_folder import Paths
 
 
 def degraded(name: str, message: str, status: str = "True") -> VGPU:
-    found = vgpu(name, node_name=NODE, uuid=f"GPU-{name}", pool="static")
-    condition = Condition(
-        type=CONDITION_DEGRADED, status=status, reason="GPUsOffered", message=message
-    )
-    return structs.replace(found, status=structs.replace(found.status, conditions=(condition,)))
+    found = vgpu(name, NODE, f"GPU-{name}", pool="static")
+    return with_degraded(found, "GPUsOffered", message, status)
 
 
 def test_the_file_says_what_is_wrong_now_and_no_former_state(tmp_path: Path) -> None:
