@@ -9,6 +9,7 @@ from typing import Any
 import grpc
 import grpc.aio
 
+from deadlines import DEADLINE_S
 from kubeshare.node.proto import deviceplugin_pb2 as messages
 
 
@@ -64,7 +65,7 @@ class PluginKubelet:
                 request_serializer=messages.AllocateRequest.SerializeToString,
                 response_deserializer=messages.AllocateResponse.FromString,
             )
-            answer: messages.AllocateResponse = await call(request, timeout=10)
+            answer: messages.AllocateResponse = await call(request, timeout=DEADLINE_S)
             return answer
 
     async def _register(self, request: messages.RegisterRequest, context: Any) -> messages.Empty:
