@@ -14,7 +14,7 @@ void ks_mps_warn(void) {
     const char *folder = named != NULL ? named : DEFAULT_FOLDER;
     const int length = snprintf(control, sizeof control, "%s/control", folder);
     if (length < (int)sizeof control && access(control, F_OK) == 0)
-        ks_debug("there is an MPS server (%s): its clients run at the same time, and shares are "
-                 "not enforced",
-                 folder);
+        ks_debug(
+            "there is an MPS server (%s): a fatal error of one of its clients ends all of them",
+            folder);
 }

@@ -190,4 +190,4 @@ def test_an_mps_server_is_warned_of_with_debug_lines_on(
         probe.do("init")
         probe.do("retain", 0)
         session.accept()
-        assert "not enforced" in probe.errors()
+        assert "a fatal error of one of its clients ends all" in probe.errors()
