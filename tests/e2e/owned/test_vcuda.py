@@ -1,18 +1,22 @@
 """Pods of Tencent's Gaia by their manifests alone, on a node of their own with a real kubelet."""
 
+import os
+
 import pytest
 
 from e2e import pages
 from e2e.owned.node import OwnedNode
-from e2e.space import Space
-from e2e.stage import Raw, Stage, eventually
+from e2e.space import Space, container
+from e2e.stage import NODE_AGENT, Raw, Stage, eventually
 from e2e.test_several_shares import expect_shares, holders_of, job, seen_by
+from kubeshare.core.topology.cpus import read_cpu_list
 from kubeshare.core.units import MI
 
 pytestmark = pytest.mark.lab
 
 CORE, MEMORY = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
 BLOCK = 256 * MI
+STOP = "/tmp/stop"
 
 
 def asking(name: str, cores: int, blocks: int) -> Raw:
@@ -21,10 +25,23 @@ def asking(name: str, cores: int, blocks: int) -> Raw:
     return job(name) | {"resources": {"limits": limits}}
 
 
-def create(space: Space, name: str, *containers: Raw) -> None:
-    """Create a pod as in gpu-manager's samples, and wait until it runs."""
+def resting(cores: int, blocks: int) -> Raw:
+    """A container that ends when it is told to, and is then started again."""
+    limits = {CORE: str(cores), MEMORY: str(blocks)}
+    script = f"while ! [ -e {STOP} ]; do sleep 0.1; done"
+    return container(["sh", "-c", script], resources={"limits": limits})
+
+
+def create(space: Space, name: str, *containers: Raw, **annotations: str) -> None:
+    """Create a pod as in gpu-manager's samples."""
     spec = {"terminationGracePeriodSeconds": 1, "containers": containers}
-    space.create({"apiVersion": "v1", "kind": "Pod", "metadata": {"name": name}, "spec": spec})
+    metadata = {"name": name, "annotations": annotations}
+    space.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+
+def run(space: Space, name: str, *containers: Raw) -> None:
+    """Create a pod, and wait until it runs."""
+    create(space, name, *containers)
     space.until_phase(name, "Running")
 
 
@@ -40,17 +57,28 @@ def published(space: Space, name: str) -> dict[str, str]:
     }
 
 
+def until_offered(node: OwnedNode) -> None:
+    """Wait until the node offers the cores and blocks of its GPUs."""
+    blocks = sum(gpu["memoryBytes"] // BLOCK for gpu in node.devices)
+    node.until_allocatable({CORE: str(100 * len(node.devices)), MEMORY: str(blocks)})
+
+
+def cpus(space: Space, name: str) -> frozenset[int]:
+    """The CPUs that a pod may use, according to the kernel."""
+    words = space.run(name, "grep", "Cpus_allowed_list", "/proc/self/status")
+    return read_cpu_list(words.split()[-1], "the kernel")
+
+
 def test_published_pods_share_a_gpu_and_are_held_to_their_cores_and_memory(
     stage: Stage, owned_node: OwnedNode, space: Space
 ) -> None:
     printed = pages.run(stage, pages.script("vcuda"), node=owned_node.name)
     assert "\tGPU0\tGPU1\tCPU Affinity" in printed
     assert "└── GPU1" in printed
+    until_offered(owned_node)
     devices = owned_node.devices
-    blocks = sum(gpu["memoryBytes"] // BLOCK for gpu in devices)
-    owned_node.until_allocatable({CORE: str(100 * len(devices)), MEMORY: str(blocks)})
-    create(space, "one", asking("learn", 50, 8))
-    create(space, "two", asking("serve", 30, 4), asking("train", 100, 1))
+    run(space, "one", asking("learn", 50, 8))
+    run(space, "two", asking("serve", 30, 4), asking("train", 100, 1))
     [(node, shared, _)] = holders_of(space, "one")
     minors = {gpu["uuid"]: str(gpu["minor"]) for gpu in devices}
     [whole] = minors.keys() - {shared}
@@ -73,3 +101,39 @@ def test_published_pods_share_a_gpu_and_are_held_to_their_cores_and_memory(
     assert set(seen_by(space, "two", "train")) == {whole}
     # A fifth of the GPU is left, and still neither gets more than its cores.
     expect_shares(stage, node, shared, {"learn": 0.5, "serve": 0.3})
+
+
+def test_what_happens_to_a_pod_or_an_agent_changes_nobodys_gpus(
+    stage: Stage, owned_node: OwnedNode, space: Space
+) -> None:
+    """S8, S12, S13, S14, N3 and N4 of Gaia's cases with a real kubelet."""
+    stage.kubectl("label", "node", owned_node.name, "kubeshare.nthu/family=vcuda")
+    until_offered(owned_node)
+    # S12: it is deleted while it starts. S8: a whole GPU, and at once a share.
+    create(space, "gone", resting(200, 0))
+    space.delete("pod", "gone")
+    create(space, "whole", resting(100, 0))
+    names = ("half", "rest")
+    for name in names:
+        create(space, name, resting(50, 4), **{"kubeshare.nthu/cpuCores": "1"})
+    for name in ("whole", *names):
+        space.until_phase(name, "Running")
+    held = {name: holders_of(space, name) for name in ("whole", *names)}
+    assert held["half"] == held["rest"] != held["whole"]
+    # S14: a container is started again.
+    index = published(space, "half")["predicate-gpu-idx-0"]
+    space.run("half", "touch", STOP)
+    eventually(lambda: space.lives("half")[1] == 1, "the container to be started again")
+    # S13: the agent is.
+    gone = stage.containers(NODE_AGENT, owned_node.name)
+    stage.kill_process(NODE_AGENT, owned_node.name)
+    stage.until_ready(NODE_AGENT, owned_node.name, but=gone)
+    assert {name: holders_of(space, name) for name in held} == held
+    assert published(space, "half")["predicate-gpu-idx-0"] == index
+    # N3, N4: a core each, of the two that every machine of this lab has.
+    if len(os.sched_getaffinity(0)) > 1:
+        space.until_phase("half", "Running")
+        eventually(
+            lambda: [len(cpus(space, name)) for name in names] == [1, 1], "a core for each share"
+        )
+        assert cpus(space, "half").isdisjoint(cpus(space, "rest"))
