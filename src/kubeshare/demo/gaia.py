@@ -1,4 +1,4 @@
-"""Runs pods of Gaia, which are placed by how GPUs are linked, within a quota."""
+"""Runs pods of Gaia: placed by links of GPUs, within a quota."""
 
 import json
 from collections.abc import Callable

@@ -18,6 +18,7 @@ from kubeshare.node.cpu.cpusets import Cpusets
 from kubeshare.node.degraded_gpus import DegradedGpus
 from kubeshare.node.device_plugin.gpushare import GpushareResources
 from kubeshare.node.device_plugin.vcuda import VcudaResources
+from kubeshare.node.display.pages import Display
 from kubeshare.node.dra.account import OnEnded, ignore
 from kubeshare.node.dra.claim_users import ClaimInUse, ClaimUsers
 from kubeshare.node.dra.driver import ClaimReference, Driver, PreparedDevice
@@ -42,6 +43,7 @@ from kubeshare.node.node_view import NodePod, NodeView
 from kubeshare.node.paths import NodePaths
 from kubeshare.node.processes import HasProcesses, has_processes
 from kubeshare.node.reconcile import Reconciler
+from kubeshare.tokens.client import ask_snapshot
 from kubeshare.tokens.files.run_folder import Paths
 
 
@@ -63,6 +65,14 @@ class NodeGpus(Gpus, Protocol):
 
     def processes(self) -> list[GpuProcess]:
         """The processes on all GPUs, with the pids of this machine.
+
+        Raises:
+            DiscoveryError: it cannot be read now.
+        """
+        ...
+
+    def addresses(self) -> dict[str, str]:
+        """UUID of each GPU → its PCI address.
 
         Raises:
             DiscoveryError: it cannot be read now.
@@ -175,6 +185,13 @@ class Agent:
             events=self.events,
         )
         self.gpushare.configuration.subscribe(self._bind_cpus)
+        self.display = Display(
+            self.view,
+            self.inventory,
+            sample=lambda: self.escapes.sample,
+            snapshot=partial(ask_snapshot, Paths(paths.run_folder)),
+            addresses=gpus.addresses,
+        )
         self.driver = Driver(self, paths.plugin_socket, paths.registration_socket)
 
     async def prepare(self, claim: ClaimReference) -> list[PreparedDevice]:
@@ -237,6 +254,7 @@ class Agent:
         for plugin in self.vcuda.plugins:
             program.add_task(plugin.run)
         program.add_task(self.serve)
+        self.display.add_to(program)
         self.escapes.register_metrics(program.registry)
         self.cpu_binder.metrics.register(program.registry)
         program.add_check(

@@ -1,5 +1,6 @@
 """Pods of Tencent's Gaia by their manifests alone, on a node of their own with a real kubelet."""
 
+import json
 import os
 
 import pytest
@@ -9,6 +10,7 @@ from e2e.owned.node import OwnedNode
 from e2e.space import Space, container
 from e2e.stage import NODE_AGENT, Raw, Stage, eventually
 from e2e.test_several_shares import expect_shares, holders_of, job, seen_by
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.core.topology.cpus import read_cpu_list
 from kubeshare.core.units import MI
 
@@ -69,12 +71,21 @@ def cpus(space: Space, name: str) -> frozenset[int]:
     return read_cpu_list(words.split()[-1], "the kernel")
 
 
+def usage(stage: Stage, node: OwnedNode) -> dict[str, Raw]:
+    """Uid of each pod of Gaia → what it uses, as the node agent says."""
+    [agent] = stage.system_pods(NODE_AGENT, node.name)
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{agent['metadata']['name']}:8080/proxy/usage"
+    found: dict[str, Raw] = json.loads(stage.kubectl("get", "--raw", path))["usage"]
+    return found
+
+
 def test_published_pods_share_a_gpu_and_are_held_to_their_cores_and_memory(
     stage: Stage, owned_node: OwnedNode, space: Space
 ) -> None:
     printed = pages.run(stage, pages.script("vcuda"), node=owned_node.name)
     assert "\tGPU0\tGPU1\tCPU Affinity" in printed
     assert "└── GPU1" in printed
+    assert '{"usage":{' in printed
     until_offered(owned_node)
     devices = owned_node.devices
     run(space, "one", asking("learn", 50, 8))
@@ -101,6 +112,16 @@ def test_published_pods_share_a_gpu_and_are_held_to_their_cores_and_memory(
     assert set(seen_by(space, "two", "train")) == {whole}
     # A fifth of the GPU is left, and still neither gets more than its cores.
     expect_shares(stage, node, shared, {"learn": 0.5, "serve": 0.3})
+    # What gpu-manager's display API says of it, with the processes that the kernel knows.
+    pod = space.find_pod("two")
+    assert pod is not None
+    found = usage(stage, owned_node)[pod["metadata"]["uid"]]
+    assert found["spec"]["serve"] == {"gpu": 0.3, "mem": 1024}
+    assert [each["card_idx"] for each in found["stat"]["train"]["dev"]] == [minors[whole]]
+    [device] = found["stat"]["serve"]["dev"]
+    assert device["card_idx"] == minors[shared]
+    assert device["gpu"] > 0
+    assert len(device["pids"]) == 1
 
 
 def test_what_happens_to_a_pod_or_an_agent_changes_nobodys_gpus(

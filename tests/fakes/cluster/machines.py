@@ -355,6 +355,9 @@ class _Gpus:
     def processes(self) -> list[Any]:
         return []
 
+    def addresses(self) -> dict[str, str]:
+        return {}
+
 
 class _FakeSockets:
     """Stands in for the sockets of the DRA driver."""

@@ -39,3 +39,8 @@ class FixedGpus:
         if self.fault:
             raise DiscoveryError(self.fault)
         return list(self.used_by)
+
+    def addresses(self) -> dict[str, str]:
+        if self.fault:
+            raise DiscoveryError(self.fault)
+        return {gpu.uuid: f"00000000:0{gpu.index}:00.0" for gpu in self.devices}

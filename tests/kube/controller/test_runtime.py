@@ -10,6 +10,7 @@ import sys
 import urllib.error
 import urllib.request
 from collections.abc import Awaitable, Callable
+from functools import partial
 from pathlib import Path
 
 import pytest
@@ -21,7 +22,7 @@ from kubeshare.kube.client.connection import ConfigError
 from kubeshare.kube.controller.controller import Controller, own_key
 from kubeshare.kube.controller.events import EventRecorder, ObjectReference
 from kubeshare.kube.controller.gc_tuning import freeze_live_objects
-from kubeshare.kube.controller.health import HealthServer
+from kubeshare.kube.controller.health import HealthServer, UnavailableError
 from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipLostError
 from kubeshare.kube.controller.runtime import EXIT_UNREACHABLE, Program, run_program
 from kubeshare.kube.meta import Key
@@ -237,6 +238,33 @@ def test_an_invalid_request_gets_no_answer_and_affects_no_other() -> None:
 
     async def bounded() -> None:
         async with asyncio.timeout(DEADLINE_S):
+            await main()
+
+    asyncio.run(bounded())
+
+
+def test_pages_of_a_program_are_served_beside_the_probes() -> None:
+    async def main() -> None:
+        health = HealthServer(0, ready=list, metrics=lambda: b"")
+        away = ["the daemon is away"]
+
+        async def page() -> bytes:
+            if away:
+                raise UnavailableError(away[0])
+            return b'{"version": "1"}'
+
+        health.pages["/version"] = page
+        running = asyncio.create_task(health.run())
+        await health.listening.wait()
+        ask = partial(asyncio.to_thread, partial(fetch, health.port))
+        assert await ask("/version") == (503, "the daemon is away\n")
+        away.clear()
+        assert await ask("/version") == (200, '{"version": "1"}')
+        assert await ask("/other") == (404, "try /livez, /readyz, /metrics, /version\n")
+        running.cancel()
+
+    async def bounded() -> None:
+        async with asyncio.timeout(30):
             await main()
 
     asyncio.run(bounded())

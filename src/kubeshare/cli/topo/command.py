@@ -6,9 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubeshare.api.topology.node_topology import NodeTopology
+from kubeshare.api.topology.tree_text import tree_text
 from kubeshare.api.types.v1 import GPUNODES, GPUNode
-from kubeshare.cli.topo.drawings import LEGEND, matrix_text, svg, tree_text
-from kubeshare.cli.topo.topology import NodeTopology, as_fields
+from kubeshare.cli.topo.drawings import LEGEND, matrix_text, svg
+from kubeshare.cli.topo.fields import as_fields
 from kubeshare.kube.client.errors import NotFoundError
 
 if TYPE_CHECKING:

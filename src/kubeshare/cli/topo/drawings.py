@@ -1,14 +1,12 @@
-"""Draws a node's access-cost tree, and its matrix as `nvidia-smi` does."""
+"""Draws a node's access-cost tree as an image, and its matrix."""
 
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 from xml.sax.saxutils import escape
 
-from kubeshare.api.types.v1 import GPUDevice
-from kubeshare.cli.topo.topology import NodeTopology
+from kubeshare.api.topology.node_topology import NodeTopology
 from kubeshare.core.topology.links import name_of
 from kubeshare.core.topology.tree import bits
-from kubeshare.core.units import format_memory
 
 LEGEND: Final = """\
   X    = the GPU itself
@@ -20,16 +18,6 @@ LEGEND: Final = """\
   NV#  = across # NVLinks"""
 
 _COLUMN, _ROW, _MARGIN, _BOX = 130, 70, 30, 116
-
-
-def tree_text(topology: NodeTopology) -> str:
-    """The tree, a line for each group and each GPU."""
-    root = topology.root
-    if root is None:
-        return "\n".join(map(_gpu_line, topology.gpus))
-    lines = [name_of(topology.tree.groups[root].level)]
-    lines += _below(topology, root, "")
-    return "\n".join(lines)
 
 
 def matrix_text(topology: NodeTopology) -> str:
@@ -87,29 +75,6 @@ def _x(column: float) -> float:
 
 def _y(row: float) -> float:
     return _MARGIN + _ROW * (row + 0.5)
-
-
-def _below(topology: NodeTopology, number: int, indent: str) -> Iterator[str]:
-    group = topology.tree.groups[number]
-    # Groups and GPUs in the order of their first GPU.
-    members = [(bits(topology.tree.groups[child].members)[0], child) for child in group.children]
-    members += [(leaf, -1) for leaf in group.leaves]
-    members.sort()
-    for first, child in members:
-        is_last = (first, child) == members[-1]
-        branch, further = ("└── ", "    ") if is_last else ("├── ", "│   ")
-        if child < 0:
-            yield f"{indent}{branch}{_gpu_line(topology.gpus[first])}"
-            continue
-        yield f"{indent}{branch}{name_of(topology.tree.groups[child].level)}"
-        yield from _below(topology, child, indent + further)
-
-
-def _gpu_line(gpu: GPUDevice) -> str:
-    words = [f"GPU{gpu.index}", gpu.model, format_memory(gpu.memory_bytes), gpu.uuid]
-    if not gpu.healthy:
-        words.append(f"unhealthy: {gpu.message}")
-    return "  ".join(word for word in words if word)
 
 
 def _shapes(topology: NodeTopology) -> Iterator[_Shape]:

@@ -1,4 +1,4 @@
-"""Serves ``/livez``, ``/readyz`` and ``/metrics`` from the event loop of the program.
+"""Serves probes, ``/metrics`` and further pages from a program's event loop.
 
 An answer of the loop is itself the heartbeat behind ``/livez``. The server takes GET and HEAD,
 reads no body, closes the connection after each answer, and bounds what a client can send or keep
@@ -6,7 +6,7 @@ open.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable
+from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
 
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -18,7 +18,15 @@ CONNECTIONS = 64
 Check = Callable[[], Iterable[str]]
 """Returns a sentence for each problem; nothing if there is none."""
 
+Page = Callable[[], Awaitable[bytes]]
+"""Returns a JSON document, or raises ``UnavailableError``."""
+
 _TEXT = "text/plain; charset=utf-8"
+_JSON = "application/json"
+
+
+class UnavailableError(Exception):
+    """A page cannot be made now; the message says why."""
 
 
 class HealthServer:
@@ -31,6 +39,7 @@ class HealthServer:
         live: the problems that only a restart would solve.
 
     Attributes:
+        pages: path → page, such as ``/version``.
         port: the port that the server listens on, once ``run`` has begun.
         listening: set once the server listens.
     """
@@ -46,6 +55,7 @@ class HealthServer:
         self.port = port
         self._checks = {"/livez": live, "/readyz": ready}
         self._metrics = metrics
+        self.pages: dict[str, Page] = {}
         self._open = 0
         self.listening = asyncio.Event()
 
@@ -68,7 +78,7 @@ class HealthServer:
             if self._open <= CONNECTIONS:
                 async with asyncio.timeout(HEAD_SECONDS):
                     head = await reader.readuntil(b"\r\n\r\n")
-                    writer.write(self._answer(head))
+                    writer.write(await self._answer(head))
                     await writer.drain()
         except (OSError, TimeoutError, EOFError, asyncio.LimitOverrunError):
             pass  # a client without a valid request in time gets no answer
@@ -76,21 +86,29 @@ class HealthServer:
             self._open -= 1
             writer.close()
 
-    def _answer(self, head: bytes) -> bytes:
+    async def _answer(self, head: bytes) -> bytes:
         method, _, rest = head.partition(b" ")
         path = rest.partition(b" ")[0].partition(b"?")[0].decode(errors="replace")
         if method not in {b"GET", b"HEAD"}:
             return _response(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET\n")
         if path == "/metrics":
             return _response(HTTPStatus.OK, self._metrics(), CONTENT_TYPE_LATEST)
-        check = self._checks.get(path)
-        if check is None:
-            return _response(HTTPStatus.NOT_FOUND, b"try /livez, /readyz or /metrics\n")
-        problems = list(check())
+        if path in self.pages:
+            return await self._page(path)
+        if path not in self._checks:
+            known = ", ".join((*self._checks, "/metrics", *self.pages))
+            return _response(HTTPStatus.NOT_FOUND, f"try {known}\n".encode())
+        problems = list(self._checks[path]())
         if problems:
             text = "\n".join(problems) + "\n"
             return _response(HTTPStatus.SERVICE_UNAVAILABLE, text.encode())
         return _response(HTTPStatus.OK, b"ok\n")
+
+    async def _page(self, path: str) -> bytes:
+        try:
+            return _response(HTTPStatus.OK, await self.pages[path](), _JSON)
+        except UnavailableError as error:
+            return _response(HTTPStatus.SERVICE_UNAVAILABLE, f"{error}\n".encode())
 
 
 def _response(status: HTTPStatus, body: bytes, content_type: str = _TEXT) -> bytes:

@@ -22,7 +22,7 @@ from kubeshare.kube.client.connection import ConfigError
 from kubeshare.kube.client.errors import ApiError
 from kubeshare.kube.controller.controller import Controller
 from kubeshare.kube.controller.events import EventRecorder
-from kubeshare.kube.controller.health import HealthServer
+from kubeshare.kube.controller.health import HealthServer, Page
 from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipLostError
 from kubeshare.kube.controller.metrics import RuntimeCollector, time_controllers
 
@@ -99,6 +99,11 @@ class Program:
     def add_check(self, check: Callable[[], str | None]) -> None:
         """Let readiness depend on ``check``, which returns what is wrong, or None."""
         self._checks.append(check)
+
+    def add_page(self, path: str, page: Page) -> None:
+        """Serve a page beside the probes, where there is a port."""
+        if self.health is not None:
+            self.health.pages[path] = page
 
     def stop(self) -> None:
         """End in order, as after SIGTERM."""

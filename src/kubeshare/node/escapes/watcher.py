@@ -25,6 +25,7 @@ from kubeshare.node.escapes.detection import (
     UNHELD,
     Finding,
     Reason,
+    Sample,
     detect,
 )
 from kubeshare.node.escapes.metrics import EscapeMetrics
@@ -67,6 +68,9 @@ class EscapeWatch:
         events: records findings as events of pods.
         policy: what to do besides reporting.
         interval: seconds between samples.
+
+    Attributes:
+        sample: the last one; None before the first.
     """
 
     def __init__(
@@ -83,6 +87,7 @@ class EscapeWatch:
         self._events = events
         self._policy = policy
         self._interval = interval
+        self.sample: Sample | None = None
         self._findings = PersistentFindings()
         self._overheads = StableOverheads()
         self._reported: dict[tuple[str, str], int] = {}
@@ -112,6 +117,7 @@ class EscapeWatch:
                 log.warning("cannot see who uses the GPUs", reason=self._last_error)
             return
         self._last_error = ""
+        self.sample = sample
         findings, overheads = detect(sample)
         for finding in self._findings.add(findings, asyncio.get_running_loop().time()):
             self._report(finding)

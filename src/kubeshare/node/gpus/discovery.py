@@ -111,6 +111,14 @@ class NvmlGpus:
         """
         return self._query(lambda: list(_read_processes()))
 
+    def addresses(self) -> dict[str, str]:
+        """Read the PCI address of each GPU, by UUID, as NVML writes it.
+
+        Raises:
+            DiscoveryError: as for ``read``.
+        """
+        return self._query(lambda: dict(_read_addresses()))
+
     def _query(self, query: Callable[[], Result]) -> Result:
         with self._lock:
             try:
@@ -218,6 +226,15 @@ def _read_processes() -> Iterator[GpuProcess]:
 
 def _memory_of_processes(query: Any, handle: Any) -> dict[int, int | None]:
     return {each.pid: each.usedGpuMemory for each in _optional(query, handle) or ()}
+
+
+def _read_addresses() -> Iterator[tuple[str, str]]:
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = _optional(pynvml.nvmlDeviceGetHandleByIndex, index)
+        uuid = _optional(pynvml.nvmlDeviceGetUUID, handle) if handle else None
+        info = _optional(pynvml.nvmlDeviceGetPciInfo, handle) if handle else None
+        if uuid and info is not None:
+            yield _text(uuid), _text(info.busId)
 
 
 def _read_links(handles: dict[int, Any]) -> Iterator[GPULink]:

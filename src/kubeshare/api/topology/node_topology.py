@@ -1,8 +1,6 @@
 """The GPUs of a node and their access-cost tree, from its GPUNode."""
 
-from collections.abc import Mapping
 from functools import cached_property
-from typing import Any
 
 from kubeshare.api.link_matrix import matrix
 from kubeshare.api.types.v1 import GPUDevice, GPUNodeSpec
@@ -47,38 +45,3 @@ class NodeTopology:
     def root(self) -> int | None:
         """The number of the group that contains all GPUs; None for fewer than two."""
         return len(self.tree.groups) - 1 if self.tree.groups else None
-
-
-def as_fields(topology: NodeTopology) -> dict[str, Any]:
-    """A node's topology as the fields of a JSON object."""
-    root = topology.root
-    return {
-        "node": topology.name,
-        "gpus": [_gpu_fields(gpu) for gpu in topology.gpus],
-        "vanished": [_gpu_fields(gpu) for gpu in topology.vanished],
-        "links": topology.levels,
-        "tree": None if root is None else _group_fields(topology, root),
-    }
-
-
-def _group_fields(topology: NodeTopology, number: int) -> Mapping[str, Any]:
-    group = topology.tree.groups[number]
-    return {
-        "level": name_of(group.level),
-        "groups": [_group_fields(topology, child) for child in group.children],
-        "gpus": [topology.gpus[leaf].index for leaf in group.leaves],
-    }
-
-
-def _gpu_fields(gpu: GPUDevice) -> dict[str, Any]:
-    return {
-        "index": gpu.index,
-        "minor": gpu.minor,
-        "uuid": gpu.uuid,
-        "model": gpu.model,
-        "memoryBytes": gpu.memory_bytes,
-        "numaNode": gpu.numa_node,
-        "cpus": gpu.cpu_list,
-        "healthy": gpu.healthy,
-        "message": gpu.message,
-    }

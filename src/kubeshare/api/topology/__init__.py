@@ -1,0 +1,1 @@
+"""How the GPUs of a node are linked."""
