@@ -1,13 +1,14 @@
 """``python -m bench.gaia``: the paper's experiments, their frequencies beside the paper's.
 
 With ``--cluster`` also on a real API server, with the time until a pod is bound (experiment 5).
+With ``--experiment 6`` instead, the time of jobs on two fake GPUs by who places them.
 """
 
 import argparse
 import sys
 from collections.abc import Mapping
 
-from bench.gaia import cluster, placement
+from bench.gaia import cluster, placement, training
 from bench.gaia.cases import CASES, Case
 from bench.report import print_machine
 
@@ -19,8 +20,11 @@ def main() -> int:
     parser.add_argument(
         "--cluster", type=int, metavar="RUNS", help="also on a real API server, so often"
     )
+    parser.add_argument("--experiment", type=int, choices=[6], help="this one alone")
     options = parser.parse_args()
     print_machine()
+    if options.experiment == training.EXPERIMENT:
+        return int(training.run(training.RUNS))
     print(f"\nExperiments 1 to 4 with the core of `kubeshare plan`, {options.runs} runs each")
     differs = False
     for case in CASES:
