@@ -4,7 +4,7 @@
 #ifndef KS_MPS_H
 #define KS_MPS_H
 
-/* Prints a debug line if a server is found: a fatal error of one of its clients ends all of them. */
+/* Prints a debug line if a server is found: what ends one of its clients ends all of them. */
 void ks_mps_warn(void);
 
 #endif
