@@ -13,6 +13,7 @@ from fakes.cluster.quotas import label_gpus
 from fakes.cluster.quotas import write_gaia_quotas as write
 from kubeshare.api.types.gpu_quota import GPUQUOTAS, GPULimit
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.device_manager.quota.gaia import RETRY_SECONDS
 from kubeshare.device_manager.quota.gaia_config import NAME, NAMESPACE, parse
 from kubeshare.kube.resources import EVENTS
 from kubeshare.simulator.control import Fault
@@ -102,3 +103,47 @@ async def test_a_namespace_that_comes_later_gets_its_quota(cluster: FakeCluster)
 
 def _invalid(cluster: FakeCluster) -> bool:
     return any(each["reason"] == "InvalidQuotas" for each in cluster.server.all(EVENTS))
+
+
+@scenario(n1=1)
+async def test_limits_that_the_api_server_refuses_are_reported_by_their_namespace(
+    cluster: FakeCluster,
+) -> None:
+    refuse = Fault.answer(422, "Invalid")
+    cluster.server.inject(refuse, verb="patch", resource="gpuquotas", times=1)
+    write(cluster, default={"quota": {"V100": 1}})
+    cluster.start("devices")
+    await cluster.until(lambda: _invalid(cluster))
+    [event] = [each for each in cluster.server.all(EVENTS) if each["reason"] == "InvalidQuotas"]
+    assert event["note"].startswith("default: ")
+    assert event["regarding"]["name"] == NAME
+    await cluster.quiet(RETRY_SECONDS * 2)
+    assert limits(cluster) is None, "it would be refused again"
+
+
+@scenario(n1=1)
+async def test_a_quota_of_that_name_that_somebody_else_made_is_left_alone(
+    cluster: FakeCluster,
+) -> None:
+    theirs = {"metadata": {"name": "gaia", "namespace": "other"}, "spec": {"limits": []}}
+    cluster.server.seed(GPUQUOTAS, theirs)
+    write(cluster, default={"quota": {"V100": 1}})
+    cluster.start("devices")
+    await cluster.until(lambda: limits(cluster))
+    labels = cluster.server.all(GPUQUOTAS, "default")[0]["metadata"]["labels"]
+    assert labels == {"kubeshare.nthu/from": "gpu-admission"}
+    write(cluster)
+    await cluster.until(lambda: limits(cluster) is None)
+    assert limits(cluster, "other") == []
+
+
+@scenario(n1=1)
+async def test_a_quota_that_is_gone_already_is_not_deleted_again(cluster: FakeCluster) -> None:
+    write(cluster, default={"quota": {"V100": 1}})
+    cluster.start("devices")
+    await cluster.until(lambda: limits(cluster))
+    cluster.server.inject(Fault.answer(404, "NotFound"), verb="delete", resource="gpuquotas")
+    write(cluster)
+    await cluster.quiet(30)
+    deletes = [each for each in cluster.server.requests if each.verb == "delete"]
+    assert len(deletes) == 1

@@ -5,7 +5,8 @@ import pytest
 from expectations.pods import expect_any_running, expect_event, expect_running
 from expectations.scheduling import expect_decided
 from fakes.cluster import FakeCluster, run_scenario, scenario
-from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.api.types.constants import LABEL_REQUESTER_UID, NAMESPACE
+from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.device_manager.autoscaling.placeholder_pods import PENDING_SECONDS
 from kubeshare.kube.resources import PODS, Raw
 
@@ -159,3 +160,31 @@ def test_different_shares_ask_for_as_many_gpus_as_they_need(gpu: Raw, count: int
         await expect_scale_up_pods(cluster, count)
 
     run_scenario(scenario, n1=3)
+
+
+@scenario(n1=1)
+async def test_what_cannot_be_read_asks_for_no_node_and_hides_nobody_else(
+    cluster: FakeCluster,
+) -> None:
+    await full(cluster, 4)
+    cluster.share("a")
+    cluster.plain("b")
+    cluster.plain("gone")
+    await expect_scale_up_pods(cluster, 3)
+    for resource, name in ((SHAREPODS, "a"), (PODS, "b")):
+        cluster.server.change(resource, name, "default", _spoil)
+    cluster.server.remove(PODS, "gone", "default")
+    cluster.share("c")
+    await cluster.until(lambda: _requesters(cluster) == [cluster.sharepod("c")["metadata"]["uid"]])
+
+
+def _spoil(obj: Raw) -> None:
+    if obj["kind"] == "SharePod":
+        obj["spec"]["gpu"]["request"] = "many"
+    else:
+        obj["metadata"]["annotations"]["kubeshare.nthu/request"] = "many"
+
+
+def _requesters(cluster: FakeCluster) -> list[str]:
+    labels = [pod["metadata"]["labels"] for pod in scale_up_pods(cluster)]
+    return [each[LABEL_REQUESTER_UID] for each in labels]
