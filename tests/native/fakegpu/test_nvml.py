@@ -228,6 +228,7 @@ def test_where_mps_serves_every_process_is_its_client(tmp_path: Path) -> None:
     profile = tmp_path / "mps.profile"
     profile.write_text("model = V100\nmps = 1\ncompute_mode = exclusive_process\n")
     with Client(tmp_path / "state", str(profile)) as client:
+        client("synchronize")
         answer = nvml(
             tmp_path / "state",
             profile,
