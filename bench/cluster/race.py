@@ -17,41 +17,38 @@ from contextlib import asynccontextmanager
 from typing import Any
 
 import msgspec
-import yaml
 
+from bench.cluster.race_cluster import (
+    GPUS,
+    NODE,
+    PAUSE,
+    SECONDS,
+    SPACE,
+    add_node,
+    configure,
+    install,
+    programs,
+    remove,
+    vgpus,
+)
 from bench.report import NO_GOAL, at_most, print_machine, report, summarize
-from kubeshare.api.types.constants import ANNOTATION_GPUIDS, NAMESPACE
-from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS
-from kubeshare.core.policies import policy
-from kubeshare.core.units import GI, MICROS
-from kubeshare.device_manager.program import device_manager_program
+from kubeshare.api.types.constants import ANNOTATION_GPUIDS
+from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS
+from kubeshare.core.units import MICROS
 from kubeshare.extender.http.messages import Head
-from kubeshare.extender.program import extender_program
 from kubeshare.extender.service import PREFIX, ExtenderService
-from kubeshare.install import manifests
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Change
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import UnreachableError
-from kubeshare.kube.controller.runtime import Program
-from kubeshare.kube.resources import NODES, PODS, Raw
+from kubeshare.kube.resources import PODS, Raw
 from kubeshare.lab.control_plane.api_server import ApiServer, local_api_server
 from kubeshare.lab.progress import Progress
-from kubeshare.scheduler.program import scheduler_program
 
-SPACE = "race"
-"""The namespace of the pods."""
-NODE = "racing-"
-"""What the names of the nodes begin with."""
 ON_A_GPU = 5
 """Pods of a fifth of its compute that fit a GPU; they take 15 of its 16 GiB."""
-GPUS = 2
-"""GPUs of each node."""
-SECONDS = 120.0
-"""The most that any step waits."""
 SEED = 7
 
-_PAUSE = 0.2
 _AT_ONCE = 20
 """Pods that are created at one time; they are all bound at one time."""
 
@@ -85,56 +82,13 @@ def race(server: ApiServer, pods: int) -> Result:
         server: what it gets besides KubeShare's manifests is removed again.
         pods: how many; a multiple of 20.
     """
-    _install(server)
-    before = _configure(server, "{owned: {mixed: true}, gpushare: {door: extender}}")
+    install(server)
+    before = configure(server, "{owned: {mixed: true}, gpushare: {door: extender}}")
     try:
         return asyncio.run(_Race(server, pods).run())
     finally:
-        asyncio.run(_remove(server))
-        _configure(server, before)
-
-
-def _install(server: ApiServer) -> None:
-    kinds = {"Deployment", "DaemonSet"}
-    ours = manifests.load(manifests.Options(extender=True))
-    wanted = [each for each in ours if each["kind"] not in kinds]
-    wanted.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": SPACE}})
-    server.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(wanted))
-    server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
-
-
-def _configure(server: ApiServer, text: str) -> str:
-    """Replaces the configuration; returns the former one."""
-    target = ("configmap", "kubeshare", "-n", NAMESPACE)
-    before: Raw = json.loads(server.kubectl("get", *target, "-o", "json"))["data"]
-    patch = json.dumps({"data": {"config.yaml": text}})
-    server.kubectl("patch", *target, "--type=merge", "-p", patch)
-    return str(before["config.yaml"])
-
-
-async def _remove(server: ApiServer) -> None:
-    async with Client.connect(server.kubeconfig) as client:
-        for sharepod in (await client.list(SHAREPODS, SPACE)).items:
-            name, free = sharepod["metadata"]["name"], {"metadata": {"finalizers": None}}
-            await client.merge_patch(SHAREPODS, name, free, SPACE)
-            await client.delete(SHAREPODS, name, SPACE)
-        for pod in (await client.list(PODS, SPACE)).items:
-            await client.delete(PODS, pod["metadata"]["name"], SPACE, grace=0)
-        for vgpu in await _vgpus(client):
-            name, left = vgpu["metadata"]["name"], {"status": {"holders": None}}
-            await client.merge_patch(VGPUS, name, left, subresource="status")
-            await client.delete(VGPUS, name)
-        nodes = (await client.list(NODES)).items
-        for name in (each["metadata"]["name"] for each in nodes):
-            if name.startswith(NODE):
-                await client.delete(GPUNODES, name)
-                await client.delete(NODES, name)
-
-
-async def _vgpus(client: Client) -> list[Raw]:
-    """The vGPUs of the nodes of the race."""
-    found = (await client.list(VGPUS)).items
-    return [each for each in found if each["spec"]["nodeName"].startswith(NODE)]
+        asyncio.run(remove(server))
+        configure(server, before)
 
 
 class _Race:
@@ -152,8 +106,8 @@ class _Race:
     async def run(self) -> Result:
         async with Client.connect(self._server.kubeconfig) as client:
             self._client = client
-            await asyncio.gather(*map(self._add_node, self._nodes))
-            async with self._watching(), self._programs() as replicas:
+            await asyncio.gather(*(add_node(client, number) for number in range(len(self._nodes))))
+            async with self._watching(), programs(self._server) as replicas:
                 await self._until(self._are_there, "the vGPUs")
                 for first in range(0, len(self._pods), _AT_ONCE):
                     await asyncio.gather(*map(self._create, self._pods[first : first + _AT_ONCE]))
@@ -182,32 +136,6 @@ class _Race:
             seconds=seconds,
         )
 
-    # The cluster.
-
-    async def _add_node(self, name: str) -> None:
-        labels = {"kubeshare.nthu/gpus": "owned", "gpushare": "true"}
-        await self._client.create(NODES, {"metadata": {"name": name, "labels": labels}})
-        offered = {"aliyun.com/gpu-mem": str(GPUS * 16), "cpu": "500", "memory": "1Ti"}
-        ready = [{"type": "Ready", "status": "True"}]
-        status = {"allocatable": {**offered, "pods": "500"}, "conditions": ready}
-        await self._client.merge_patch(NODES, name, {"status": status}, subresource="status")
-        await self._client.merge_patch(NODES, name, {"spec": {"taints": None}})
-        devices = [
-            {
-                "uuid": f"GPU-{self._nodes.index(name):08x}-{at:04x}",
-                "index": at,
-                "model": "V100",
-                "memoryBytes": 16 * GI,
-            }
-            for at in range(GPUS)
-        ]
-        spec = {"devices": devices, "supportsOwned": True, "supportsShares": True}
-        await self._client.create(GPUNODES, {"metadata": {"name": name}, "spec": spec})
-        owned = {"type": "Owned", "status": "True", "reason": "Owned", "message": ""}
-        owned["lastTransitionTime"] = "2026-01-01T00:00:00Z"
-        status = {"mode": "owned", "conditions": [owned]}
-        await self._client.merge_patch(GPUNODES, name, {"status": status}, subresource="status")
-
     @asynccontextmanager
     async def _watching(self) -> AsyncIterator[None]:
         """Check each state of each vGPU that the API server shows."""
@@ -228,48 +156,6 @@ class _Race:
         if memory > vgpu.spec.memory_bytes or request > MICROS:
             self._wrong.append(f"{vgpu.metadata.name}: {memory} bytes, {request} micros")
 
-    @asynccontextmanager
-    async def _programs(self) -> AsyncIterator[list[ExtenderService]]:
-        """The device manager, the scheduler and two replicas of the extender."""
-        clients = {
-            account: self._connect(f"kubeshare-{account}")
-            for account in ("extender", "scheduler", "device-manager")
-        }
-        second = self._connect("kubeshare-extender")
-        extenders = [
-            extender_program(client, instance=name)
-            for name, client in (("first", clients["extender"]), ("second", second))
-        ]
-        programs: list[Program] = [
-            *(each.program for each in extenders),
-            scheduler_program(clients["scheduler"], policy("locality"), instance="race"),
-            device_manager_program(
-                clients["device-manager"],
-                policy("locality"),
-                placeholder_image="none",
-                instance="race",
-            ),
-        ]
-
-        async def are_ready() -> bool:
-            return not any(problem for program in programs for problem in program.not_ready())
-
-        tasks = [asyncio.create_task(program.run()) for program in programs]
-        try:
-            await self._until(are_ready, "the programs")
-            yield [each.service for each in extenders]
-        finally:
-            for program in programs:
-                program.stop()
-            await asyncio.gather(*tasks)
-            for client in (*clients.values(), second):
-                await client.close()
-
-    def _connect(self, account: str) -> Client:
-        groups = ("system:serviceaccounts", f"system:serviceaccounts:{NAMESPACE}")
-        user = f"system:serviceaccount:{NAMESPACE}:{account}"
-        return Client.connect(self._server.kubeconfig_for(user, groups))
-
     # Pods.
 
     async def _create(self, name: str) -> None:
@@ -288,7 +174,7 @@ class _Race:
         Each filters with one replica and binds with the other, at the same time.
         """
         while True:
-            await asyncio.sleep(_PAUSE * self._random.random())
+            await asyncio.sleep(PAUSE * self._random.random())
             try:
                 pod = await self._client.get(PODS, name, SPACE)
             except UnreachableError:
@@ -314,12 +200,12 @@ class _Race:
     async def _holders(self) -> list[Raw]:
         return [
             holder | {"vgpu": vgpu["metadata"]["name"]}
-            for vgpu in await _vgpus(self._client)
+            for vgpu in await vgpus(self._client)
             for holder in vgpu.get("status", {}).get("holders", ())
         ]
 
     async def _are_there(self) -> bool:
-        found = await _vgpus(self._client)
+        found = await vgpus(self._client)
         ready = [each for each in found if each.get("status", {}).get("phase") == "Idle"]
         return len(ready) == len(self._nodes) * GPUS
 
@@ -358,7 +244,7 @@ class _Race:
         try:
             async with asyncio.timeout(SECONDS):
                 while not await check():  # noqa: ASYNC110 - the API server has the event
-                    await asyncio.sleep(_PAUSE)
+                    await asyncio.sleep(PAUSE)
         except TimeoutError:
             why = [*self._wrong, *await self._leaks()]
             raise AssertionError(f"waited {SECONDS:.0f} s for {what}: {why}") from None

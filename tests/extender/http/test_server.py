@@ -216,6 +216,7 @@ def test_a_client_that_sends_byte_after_byte_has_the_time_of_one_head() -> None:
             while not answer.done():
                 writer.write(b"P")
                 await asyncio.wait([answer], timeout=SHORT_S / 10)
+            await asyncio.gather(answer, return_exceptions=True)  # it may have been reset
             writer.close()
         assert service.seen == []
 
