@@ -462,3 +462,27 @@ async def test_the_family_of_a_node_that_is_shared_with_kubernetes_means_nothing
     label_node(cluster, "n1", family="gpushare")
     cluster.start()
     await cluster.run("a", "0.3")
+
+
+@scenario(n1=1)
+async def test_a_record_without_vgpus_and_without_a_wish_is_taken_back(
+    cluster: FakeCluster,
+) -> None:
+    cluster.server.change(GPUNODES, "n1", "", lambda obj: obj.update(status={"mode": "owned"}))
+    cluster.start("devices")
+    await cluster.until(lambda: mode(cluster, "n1") == "shared")
+    assert owned(cluster, "n1")["reason"] == "NotRequested"
+
+
+@scenario(n1=1)
+async def test_a_node_that_is_made_anew_offers_no_gpus_for_its_own_time(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start("devices")
+    own(cluster, "n1")
+    await cluster.quiet(SETTLED_SECONDS - 10)
+    recreate_node(cluster, "n1")
+    own(cluster, "n1")
+    await cluster.quiet(SETTLED_SECONDS - 10)
+    assert mode(cluster, "n1") == "shared"
+    await cluster.until(lambda: mode(cluster, "n1") == "owned", 30)
