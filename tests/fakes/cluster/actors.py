@@ -94,10 +94,10 @@ class Actors:
         self._replace()
         self._lose()
         self._forget_given()
-        for pod in self.server.all(PODS):
+        for pod in self.server.view(PODS):
             if not (bound(pod) or being_deleted(pod) or ended(pod) or gated(pod)):
                 self._schedule(pod)
-        for pod in self.server.all(PODS):
+        for pod in self.server.view(PODS):
             if bound(pod) and pod["spec"]["nodeName"] not in self.machines:
                 self._run_pod(pod)
         for machine in self.machines.values():
@@ -105,15 +105,15 @@ class Actors:
         if self.node_agents and not self.machines:
             self.publish()
             self._report_users()
-            for vgpu in self.server.all(VGPUS):
+            for vgpu in self.server.view(VGPUS):
                 self._name_gpu(vgpu)
             self._release()
 
     def _collect(self) -> None:
         """Acts as the garbage collector for the pods of SharePods."""
-        sharepods = {each["metadata"]["uid"]: each for each in self.server.all(SHAREPODS)}
+        sharepods = {each["metadata"]["uid"]: each for each in self.server.view(SHAREPODS)}
         kept = set()
-        for pod in self.server.all(PODS):
+        for pod in self.server.view(PODS):
             for owner in pod["metadata"].get("ownerReferences", ()):
                 sharepod = sharepods.get(owner["uid"])
                 if owner["kind"] != SHAREPODS.kind:
@@ -137,24 +137,24 @@ class Actors:
 
     def _collect_of_nodes(self) -> None:
         """Removes the objects of nodes that are gone."""
-        nodes = {node["metadata"]["uid"] for node in self.server.all(NODES)}
+        nodes = {node["metadata"]["uid"] for node in self.server.view(NODES)}
         for kind in (GPUNODES, RESOURCE_SLICES):
-            for found in self.server.all(kind):
+            for found in self.server.view(kind):
                 if not nodes.issuperset(_owners(found)):
                     self.server.remove(kind, found["metadata"]["name"])
 
     def _replace(self) -> None:
         """Acts as the ReplicaSet controller: creates the pods that are missing."""
         for controller, (make, count) in self.controllers.items():
-            pods = [pod for pod in self.server.all(PODS) if controller in _owners(pod)]
+            pods = [pod for pod in self.server.view(PODS) if controller in _owners(pod)]
             alive = [pod for pod in pods if not being_deleted(pod) and not ended(pod)]
             for _ in range(count - len(alive)):
                 make()
 
     def _lose(self) -> None:
         """Acts as kube-controller-manager for pods of nodes that are gone."""
-        nodes = {node["metadata"]["name"] for node in self.server.all(NODES)}
-        for pod in self.server.all(PODS):
+        nodes = {node["metadata"]["name"] for node in self.server.view(NODES)}
+        for pod in self.server.view(PODS):
             if bound(pod) and pod["spec"]["nodeName"] not in nodes:
                 self.server.remove(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"])
 
@@ -185,7 +185,7 @@ class Actors:
         everywhere = any(each.get("operator") == "Exists" for each in tolerations)
         nodes = [
             each
-            for each in self.server.all(NODES)
+            for each in self.server.view(NODES)
             if everywhere or not each["spec"].get("unschedulable")
         ]
         names = [
@@ -204,13 +204,13 @@ class Actors:
     def _room(self, node: str, pod: Raw) -> bool:
         if pod["spec"].get("resourceClaims"):
             return can_allocate(self.server, node, pod)
-        offered = self.server.stored(NODES, node)
+        offered = self.server.find(NODES, node)
         assert offered is not None
         counted = offered["status"]["allocatable"].get(WHOLE_GPU_RESOURCE, 0)
         has = self.by_claims.get(node, int(counted))
         used = sum(
             requested(other, WHOLE_GPU_RESOURCE)
-            for other in self.server.all(PODS)
+            for other in self.server.view(PODS)
             if other["spec"].get("nodeName") == node and not ended(other)
         )
         return used + requested(pod, WHOLE_GPU_RESOURCE) <= has
@@ -230,10 +230,10 @@ class Actors:
         """Reports which GPUs filler pods and native pods have, as the node agents do."""
         users = {
             self.given.get(pod["metadata"]["uid"], ""): pod["metadata"]["name"]
-            for pod in self.server.all(PODS)
+            for pod in self.server.view(PODS)
             if not pod["metadata"]["name"].startswith(PLACEHOLDER_PREFIX) and not ended(pod)
         }
-        for found in self.server.all(GPUNODES):
+        for found in self.server.view(GPUNODES):
             devices = found["spec"]["devices"]
             now = [device | _use(users.get(device["uuid"], "")) for device in devices]
             if any(
@@ -245,9 +245,9 @@ class Actors:
 
     def publish(self) -> None:
         """Creates the GPUNode of each node that has none, as its agent does."""
-        for node in self.server.all(NODES):
+        for node in self.server.view(NODES):
             name, uid = node["metadata"]["name"], node["metadata"]["uid"]
-            if self.server.stored(GPUNODES, name) is None:
+            if self.server.find(GPUNODES, name) is None:
                 owner = {"apiVersion": "v1", "kind": "Node", "name": name, "uid": uid}
                 metadata = {"name": name, "ownerReferences": [owner]}
                 supported = {"supportsOwned": True, "supportsShares": name not in self.outdated}
@@ -259,7 +259,7 @@ class Actors:
         if not requested(pod, VGPU_RESOURCE):
             return True
         uid = pod["metadata"]["uid"]
-        for vgpu in self.server.all(VGPUS):
+        for vgpu in self.server.view(VGPUS):
             here = vgpu["spec"]["nodeName"] == pod["spec"]["nodeName"] and vgpu["spec"].get("uuid")
             if self.node_agents and here and uid in [each["podUid"] for each in holders(vgpu)]:
                 self.prepared[uid] = vgpu["metadata"]["name"]
@@ -268,13 +268,13 @@ class Actors:
 
     def _name_gpu(self, vgpu: Raw) -> None:
         name = vgpu["metadata"]["name"]
-        placeholder = self.server.stored(PODS, f"kubeshare-vgpu-{name}", "kubeshare-system")
+        placeholder = self.server.find(PODS, f"kubeshare-vgpu-{name}", "kubeshare-system")
         uid = placeholder["metadata"]["uid"] if placeholder else ""
         spec, gpu = vgpu["spec"], self.given.get(uid, "")
         running = placeholder is not None and placeholder["status"]["phase"] == "Running"
         if not running or not gpu or spec.get("uuid", gpu) != gpu:
             return
-        others = [each["spec"].get("uuid") for each in self.server.all(VGPUS) if each != vgpu]
+        others = [each["spec"].get("uuid") for each in self.server.view(VGPUS) if each != vgpu]
         if gpu in others:
             return  # that vGPU is being deleted
         if vgpu["spec"]["nodeName"] in self.sliced:
@@ -294,7 +294,7 @@ class Actors:
             self.server.change(VGPUS, name, "", lambda obj: obj["spec"].update(found))
 
     def _device(self, node: str, uuid: str) -> Raw | None:
-        found = self.server.stored(GPUNODES, node)
+        found = self.server.find(GPUNODES, node)
         devices = found["spec"]["devices"] if found else []
         return next((each for each in devices if each["uuid"] == uuid), None)
 
@@ -309,13 +309,13 @@ class Actors:
 
     def _forget_given(self) -> None:
         """Frees the whole GPUs of pods that have ended."""
-        alive = {each["metadata"]["uid"] for each in self.server.all(PODS) if not ended(each)}
+        alive = {each["metadata"]["uid"] for each in self.server.view(PODS) if not ended(each)}
         self.given = {uid: gpu for uid, gpu in self.given.items() if uid in alive}
 
     def _give(self, pod: Raw) -> None:
         """Allocates a free GPU of its node to a pod, as a device plugin does."""
         node = pod["spec"]["nodeName"]
-        found = self.server.stored(GPUNODES, node)
+        found = self.server.find(GPUNODES, node)
         self._forget_given()
         gpus = [gpu["uuid"] for gpu in found["spec"]["devices"]] if found else []
         free = [gpu for gpu in gpus if gpu not in self.given.values()]
@@ -324,9 +324,9 @@ class Actors:
 
     def _release(self) -> None:
         """Removes holders whose containers have stopped, as the node agent does."""
-        alive = {pod["metadata"]["uid"] for pod in self.server.all(PODS) if not ended(pod)}
-        for vgpu in self.server.all(VGPUS):
-            if self.server.stored(NODES, vgpu["spec"]["nodeName"]) is None:
+        alive = {pod["metadata"]["uid"] for pod in self.server.view(PODS) if not ended(pod)}
+        for vgpu in self.server.view(VGPUS):
+            if self.server.find(NODES, vgpu["spec"]["nodeName"]) is None:
                 continue
             kept = [each for each in holders(vgpu) if not each["podUid"] or each["podUid"] in alive]
             if kept != holders(vgpu):

@@ -46,7 +46,7 @@ def selected_gpus(server: FakeApiServer, pod: Raw) -> list[str] | None:
     namespace, found = pod["metadata"]["namespace"], []
     for each in pod["spec"].get("resourceClaims", ()):
         # A claim of a template has no name here; such pods are never bound.
-        claim = server.stored(RESOURCE_CLAIMS, each.get("resourceClaimName", ""), namespace)
+        claim = server.find(RESOURCE_CLAIMS, each.get("resourceClaimName", ""), namespace)
         if claim is None:
             return None
         for request in claim["spec"]["devices"]["requests"]:
@@ -58,12 +58,12 @@ def selected_gpus(server: FakeApiServer, pod: Raw) -> list[str] | None:
 def can_allocate(server: FakeApiServer, node: str, pod: Raw) -> bool:
     """Whether kube-scheduler can allocate the claims of a pod on a node."""
     wanted = selected_gpus(server, pod)
-    gpunode = server.stored(GPUNODES, node)
+    gpunode = server.find(GPUNODES, node)
     if wanted is None or gpunode is None:
         return False
     others = [
         each
-        for each in server.all(PODS)
+        for each in server.view(PODS)
         if each["spec"].get("nodeName") == node and not ended(each)
     ]
     allocated = {uuid for other in others for uuid in selected_gpus(server, other) or ()}
@@ -73,14 +73,14 @@ def can_allocate(server: FakeApiServer, node: str, pod: Raw) -> bool:
 
 def collect_claims(server: FakeApiServer) -> None:
     """Acts as the garbage collector for the claims of vGPUs that are gone, once no pod has them."""
-    vgpus = {vgpu["metadata"]["uid"] for vgpu in server.all(VGPUS)}
+    vgpus = {vgpu["metadata"]["uid"] for vgpu in server.view(VGPUS)}
     used = {
         (pod["metadata"]["namespace"], each.get("resourceClaimName", ""))
-        for pod in server.all(PODS)
+        for pod in server.view(PODS)
         if not ended(pod)
         for each in pod["spec"].get("resourceClaims", ())
     }
-    for claim in server.all(RESOURCE_CLAIMS):
+    for claim in server.view(RESOURCE_CLAIMS):
         metadata = claim["metadata"]
         owners = [each["uid"] for each in metadata.get("ownerReferences", ())]
         key = (metadata["namespace"], metadata["name"])

@@ -190,15 +190,17 @@ class ClusterObjects:
 
     def condition(self, name: str, kind: str) -> Raw:
         """A condition of a SharePod; empty if it has none of this type."""
-        conditions = self.sharepod(name).get("status", {}).get("conditions", [])
-        return next((each for each in conditions if each["type"] == kind), {})
+        found = self.server.find(SHAREPODS, name, "default")
+        assert found is not None, f"there is no SharePod {name}"
+        conditions = found.get("status", {}).get("conditions", [])
+        return next((dict(each) for each in conditions if each["type"] == kind), {})
 
     def ready(self, name: str) -> bool:
         return bool(self.condition(name, "Ready").get("status") == "True")
 
     def pod_uids(self) -> dict[str, str]:
         """The name of each holder -> its ``podUid``."""
-        found = [each for vgpu in self.server.all(VGPUS) for each in holders(vgpu)]
+        found = [each for vgpu in self.server.view(VGPUS) for each in holders(vgpu)]
         return {each["name"]: each["podUid"] for each in found}
 
     def vgpu(self, gpuid: str) -> Raw:
@@ -210,14 +212,14 @@ class ClusterObjects:
         return self.server.stored(PODS, name, namespace)
 
     def running(self, *names: str) -> bool:
-        pods = [self.pod(name) for name in names]
+        pods = [self.server.find(PODS, name, "default") for name in names]
         return all(pod is not None and pod["status"]["phase"] == "Running" for pod in pods)
 
     def vgpus(self) -> dict[str, list[str]]:
         """GPUID -> the names of its holders."""
         return {
             vgpu["metadata"]["name"]: [each["name"] for each in holders(vgpu)]
-            for vgpu in self.server.all(VGPUS)
+            for vgpu in self.server.view(VGPUS)
         }
 
     def shares_gpu(self, *names: str) -> bool:
@@ -225,12 +227,12 @@ class ClusterObjects:
         return sorted(names) in [sorted(found) for found in self.vgpus().values()]
 
     def placeholders(self) -> list[str]:
-        pods = self.server.all(PODS, "kubeshare-system")
+        pods = self.server.view(PODS, "kubeshare-system")
         return [pod["metadata"]["name"] for pod in pods]
 
     def events(self, name: str) -> list[str]:
         """``reason: note`` of each event about an object."""
-        found = self.server.all(EVENTS)
+        found = self.server.view(EVENTS)
         return [
             f"{each['reason']}: {each['note']}"
             for each in found

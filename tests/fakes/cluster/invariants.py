@@ -1,6 +1,7 @@
 """Checks after each change what must always hold, whatever fails."""
 
 import math
+from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import Any
@@ -8,7 +9,7 @@ from typing import Any
 import structlog
 
 from fakes.cluster.actors import Actors
-from fakes.cluster.pods import ended, holders, requested
+from fakes.cluster.pods import bound, ended, holders, requested
 from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
@@ -17,11 +18,13 @@ from kubeshare.dialects.shares import SHARE
 from kubeshare.dialects.vcuda import CORE
 from kubeshare.kube.resources import NODES, PODS
 from kubeshare.simulator.control import FakeApiServer
+from kubeshare.simulator.control.storage import ObjectPath
 
 Raw = dict[str, Any]
 
 _UNSIGNED = {"events", "leases", "pods/binding", "pods/eviction"}
 """Each of them names its author itself, or has no fields."""
+_REASONS = frozenset(Reason)
 
 
 class Invariants:
@@ -39,15 +42,17 @@ class Invariants:
         self._actors = actors
         self._has: dict[str, int] = {}  # node -> the largest number of GPUs that it has offered
         self._asked: dict[str, int] = {}  # uid of a demand -> the number of shares that it requests
-        server.storage.after_change.append(lambda *_: self._check())
+        server.storage.after_change.append(self._check)
 
     def held_twice(self) -> list[str]:
         """The demands that hold more shares than they request."""
-        held = [each["demand"] for vgpu in self._server.all(VGPUS) for each in holders(vgpu)]
+        held = Counter(
+            each["demand"] for vgpu in self._server.view(VGPUS) for each in holders(vgpu)
+        )
         return [
-            f"{uid} holds {held.count(uid)} shares"
-            for uid in sorted(set(held))
-            if held.count(uid) > self._asked.get(uid, 1)
+            f"{uid} holds {count} shares"
+            for uid, count in sorted(held.items())
+            if count > self._asked.get(uid, 1)
         ]
 
     def unsigned(self) -> list[str]:
@@ -84,32 +89,40 @@ class Invariants:
             self.violations.append(f"{line['event']}: {error!r}")
         return line
 
-    def _check(self) -> None:
-        for vgpu in self._server.all(VGPUS):
-            if wrong := overcommitted(vgpu):
-                self.violations.append(wrong)
-        self._check_uuids()
-        self._check_nodes()
-        self._check_sharepods()
+    def _check(self, path: ObjectPath, new: Raw | None) -> None:
+        """Check all that the changed object has a part in."""
+        if path.plural == VGPUS.plural:
+            self._check_vgpus()
+        elif path.plural == SHAREPODS.plural and new is not None:
+            self._check_sharepod(new)
+        elif path.plural == PODS.plural and new is not None and path.namespace == "default":
+            self._record_pod(new)
+        if path.plural in (PODS.plural, NODES.plural):
+            self._check_nodes()
         if not self.doubles:
             self.violations += self.held_twice()
         self._check_containers()
 
-    def _check_uuids(self) -> None:
-        """At most one vGPU stands for a GPU."""
-        uuids = [vgpu["spec"]["uuid"] for vgpu in self._server.all(VGPUS) if _uuid(vgpu)]
+    def _check_vgpus(self) -> None:
+        """No vGPU has too much, and at most one stands for a GPU."""
+        vgpus = self._server.view(VGPUS)
+        self.violations += [wrong for vgpu in vgpus if (wrong := overcommitted(vgpu))]
+        uuids = Counter(_uuid(vgpu) for vgpu in vgpus)
         self.violations += [
-            f"{uuids.count(uuid)} vGPUs of {uuid}"
-            for uuid in sorted(set(uuids))
-            if uuids.count(uuid) > 1
+            f"{count} vGPUs of {uuid}"
+            for uuid, count in sorted(uuids.items())
+            if uuid and count > 1
         ]
 
     def _check_nodes(self) -> None:
         """No node allocates more GPUs than it has."""
-        for node in self._server.all(NODES):
+        allocated: Counter[str] = Counter()
+        for pod in self._server.view(PODS):
+            if bound(pod) and not ended(pod):
+                allocated[pod["spec"]["nodeName"]] += requested(pod, WHOLE_GPU_RESOURCE)
+        for node in self._server.view(NODES):
             name = node["metadata"]["name"]
-            pods = [each for each in self._server.all(PODS) if each["spec"].get("nodeName") == name]
-            used = sum(requested(pod, WHOLE_GPU_RESOURCE) for pod in pods if not ended(pod))
+            used = allocated[name]
             counted = node["status"]["allocatable"].get(WHOLE_GPU_RESOURCE, 0)
             offered = self._actors.by_claims.get(name, int(counted))
             # A kubelet that has just started offers fewer GPUs than the node has.
@@ -117,29 +130,31 @@ class Invariants:
             if used > has:
                 self.violations.append(f"{name} gave {used} GPUs")
 
-    def _check_sharepods(self) -> None:
+    def _check_sharepod(self, sharepod: Raw) -> None:
         """Every reason of a condition is a member of ``Reason``."""
-        for each in self._server.all(SHAREPODS):
-            # Kept, since a share is held for a while after its SharePod was deleted.
-            self._asked[each["metadata"]["uid"]] = _shares(each["spec"].get("gpu") or {})
-            conditions = each.get("status", {}).get("conditions", [])
-            self.violations += [
-                f"{condition['reason']} is no reason of a condition"
-                for condition in conditions
-                if condition["reason"] not in set(Reason)
-            ]
-        for pod in self._server.all(PODS, "default"):
-            annotations = pod["metadata"].get("annotations") or {}
-            gpu = {field: annotations.get(PREFIX + field) for field in ("request", "count")}
-            shares = [{"name": key} for key in annotations if key.startswith(SHARE)]
-            shares += _by_cores(pod)
-            self._asked[pod["metadata"]["uid"]] = _shares(gpu | {"shares": shares})
+        # Kept, since a share is held for a while after its SharePod was deleted.
+        self._asked[sharepod["metadata"]["uid"]] = _shares(sharepod["spec"].get("gpu") or {})
+        self.violations += [
+            f"{condition['reason']} is no reason of a condition"
+            for condition in sharepod.get("status", {}).get("conditions", [])
+            if condition["reason"] not in _REASONS
+        ]
+
+    def _record_pod(self, pod: Raw) -> None:
+        annotations = pod["metadata"].get("annotations") or {}
+        gpu = {field: annotations.get(PREFIX + field) for field in ("request", "count")}
+        shares = [{"name": key} for key in annotations if key.startswith(SHARE)]
+        shares += _by_cores(pod)
+        self._asked[pod["metadata"]["uid"]] = _shares(gpu | {"shares": shares})
 
     def _check_containers(self) -> None:
         """No container runs unless its pod holds a share."""
-        for machine in self._actors.machines.values():
-            vgpus = self._server.all(VGPUS)
-            held = {each.get("podUid") for vgpu in vgpus for each in holders(vgpu)}
+        running = [each for each in self._actors.machines.values() if each.containers]
+        if not running:
+            return
+        vgpus = self._server.view(VGPUS)
+        held = {each.get("podUid") for vgpu in vgpus for each in holders(vgpu)}
+        for machine in running:
             free = sorted(machine.containers - held)
             self.violations += [f"{uid} runs on {machine.name} without a share" for uid in free]
 

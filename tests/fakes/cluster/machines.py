@@ -120,7 +120,7 @@ class Machine:
 
     def reconcile(self) -> None:
         """Acts as the kubelet on the current pods of this node."""
-        pods = [pod for pod in self._server.all(PODS) if pod["spec"].get("nodeName") == self.name]
+        pods = [pod for pod in self._server.view(PODS) if pod["spec"].get("nodeName") == self.name]
         self._changed.set()
         self._changed = asyncio.Event()
         if self.lost:
@@ -147,7 +147,7 @@ class Machine:
         self.attach(None)
         self.stop()
         # As the garbage collector does once their pods are gone.
-        for claim in self._server.all(RESOURCE_CLAIMS):
+        for claim in self._server.view(RESOURCE_CLAIMS):
             devices = claim.get("status", {}).get("allocation", {}).get("devices", {})
             if any(result["pool"] == self.name for result in devices.get("results", ())):
                 metadata = claim["metadata"]
@@ -264,7 +264,7 @@ class Machine:
 
     def _present(self, pod: Raw) -> Raw | None:
         """The current state of the pod with the same uid."""
-        found = self._server.stored(PODS, *_namespace_and_name(pod)[::-1])
+        found = self._server.find(PODS, *_namespace_and_name(pod)[::-1])
         same = found is not None and found["metadata"]["uid"] == pod["metadata"]["uid"]
         return found if same else None
 

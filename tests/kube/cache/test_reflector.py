@@ -17,6 +17,7 @@ from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
+from kubeshare.simulator.control.storage import event_line
 
 
 class Watched:
@@ -136,11 +137,12 @@ def test_a_late_delete_leaves_a_namesake_made_later() -> None:
     async def main() -> None:
         async with watching(server) as watched:
             old = server.stored(PODS, "a", "default")
+            assert old is not None
             server.remove(PODS, "a", "default")
             seed(server, "a")
             await watched.expect_changes(["DELETED a", "ADDED a"])
             for watcher in server.storage.watchers:
-                watcher.queue.put_nowait({"type": "DELETED", "object": old})
+                watcher.queue.put_nowait(event_line("DELETED", old))
             server.remove(PODS, "b", "default")
             await watched.expect_change("DELETED b")
             assert watched.changes == ["DELETED a", "ADDED a", "DELETED b"]

@@ -184,13 +184,15 @@ def _where(error: BaseException) -> str:
 
 def _left(cluster: FakeCluster) -> list[str]:
     """What exists although nothing asks for it any more."""
-    sharepods = {each["metadata"]["uid"] for each in cluster.server.all(SHAREPODS)}
+    sharepods = {each["metadata"]["uid"] for each in cluster.server.view(SHAREPODS)}
     vgpus = [f"vGPU {gpuid} {held}" for gpuid, held in cluster.vgpus().items()]
     pods = [
         f"pod {pod['metadata']['namespace']}/{pod['metadata']['name']}"
-        for pod in cluster.server.all(PODS)
+        for pod in cluster.server.view(PODS)
     ]
-    claims = [f"claim {claim['metadata']['name']}" for claim in cluster.server.all(RESOURCE_CLAIMS)]
+    claims = [
+        f"claim {claim['metadata']['name']}" for claim in cluster.server.view(RESOURCE_CLAIMS)
+    ]
     on_disk = [each for machine in cluster.machines.values() for each in machine.left()]
     if sharepods:
         return [f"SharePod {uid}" for uid in sorted(sharepods)]

@@ -8,7 +8,7 @@ import httpx2
 
 from fakes.cluster import FakeCluster
 from kubeshare.simulator.control import Fault
-from kubeshare.simulator.control.requests import Request
+from kubeshare.simulator.control.requests import Answer, Request
 from kubeshare.simulator.control.storage import Watcher
 
 RESET = "reset"
@@ -58,21 +58,21 @@ def inject(cluster: FakeCluster, write: int, trouble: Callable[[FakeCluster], Fa
     server, strike = cluster.server, Strike()
     perform, meet = server._answer, server._answer_with_fault
 
-    def performed(request: Request) -> httpx2.Response:
+    def performed(request: Request) -> Answer:
         if request is strike.request:
             strike.performed.append(asyncio.get_running_loop().time())
         return perform(request)
 
-    async def met(request: Request, fault: Fault) -> httpx2.Response:
+    async def met(request: Request, fault: Fault) -> Answer:
         if request is not strike.request:
             return await meet(request, fault)
         try:
-            response = await meet(request, fault)
+            answer = await meet(request, fault)
         except httpx2.ReadError:
             strike.answer = RESET
             raise
-        strike.answer = str(response.status_code)
-        return response
+        strike.answer = str(answer.status)
+        return answer
 
     def struck() -> Fault:
         strike.index = len(server.requests) - 1

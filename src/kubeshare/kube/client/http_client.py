@@ -7,6 +7,7 @@ go through httpx2.
 """
 
 import sys
+from abc import ABC, abstractmethod
 from typing import Any, Final
 
 import httpx2
@@ -25,7 +26,36 @@ class RawResponse(Struct, frozen=True):
     body: bytes
 
 
-class DirectClient(httpx2.AsyncClient):
+class DirectSender(ABC):
+    """Sends requests, and reads their responses whole."""
+
+    @abstractmethod
+    async def send_direct(
+        self,
+        method: str,
+        target: str,
+        content_type: str = "",
+        body: bytes = b"",
+        *,
+        limit: int = sys.maxsize,
+    ) -> RawResponse:
+        """Send a request and read the response.
+
+        Args:
+            method: the HTTP method.
+            target: path and query, relative to the path of the server's address.
+            content_type: of the body; ``""`` if there is none.
+            body: the body.
+            limit: the most bytes of the response's body that are read.
+
+        Raises:
+            ResponseTooLargeError: that body is longer.
+            httpx2.ConnectError: no connection, or the wrong certificate.
+            httpx2.ReadError: the connection broke after the request was begun.
+        """
+
+
+class DirectClient(httpx2.AsyncClient, DirectSender):
     """httpx2's client with ``send_direct``, which bypasses httpx2.
 
     Args:
@@ -49,20 +79,7 @@ class DirectClient(httpx2.AsyncClient):
         *,
         limit: int = sys.maxsize,
     ) -> RawResponse:
-        """Send a request and read the response; after a 401, once more with new credentials.
-
-        Args:
-            method: the HTTP method.
-            target: path and query, relative to the path of ``base_url``.
-            content_type: of the body; ``""`` if there is none.
-            body: the body.
-            limit: the most bytes of the response's body that are read.
-
-        Raises:
-            ResponseTooLargeError: that body is longer.
-            httpx2.ConnectError: no connection, or the wrong certificate.
-            httpx2.ReadError: the connection broke after the request was begun.
-        """
+        """Send a request and read the response; after a 401, once more with new credentials."""
         if self._authorization is None:
             self._authorization = await self._credentials(renew=False)
         head = self._head(method, target, content_type, len(body))

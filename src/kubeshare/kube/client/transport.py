@@ -15,7 +15,7 @@ from msgspec import Struct
 from kubeshare.kube.client.connection import credentials_error
 from kubeshare.kube.client.connection_pool import check_length
 from kubeshare.kube.client.errors import ApiError, UnreachableError, error_of_response
-from kubeshare.kube.client.http_client import DirectClient, RawResponse
+from kubeshare.kube.client.http_client import DirectSender, RawResponse
 from kubeshare.kube.resources import Resource
 
 _METHODS = {"create": "POST", "delete": "DELETE", "patch": "PATCH"}  # other verbs: GET
@@ -60,6 +60,7 @@ class Transport:
 
     def __init__(self, client: httpx2.AsyncClient, timeout: float) -> None:
         self._client = client
+        self._direct = client if isinstance(client, DirectSender) else None
         self._timeout = timeout
         self.requests: Counter[tuple[str, str]] = Counter()
 
@@ -110,8 +111,8 @@ class Transport:
     ) -> RawResponse:
         target = f"{call.path}?{urlencode(query)}" if query else call.path
         method = _METHODS.get(call.verb, "GET")
-        if isinstance(self._client, DirectClient):
-            return await self._client.send_direct(method, target, content_type, body, limit=limit)
+        if self._direct is not None:
+            return await self._direct.send_direct(method, target, content_type, body, limit=limit)
         headers = {"content-type": content_type} if content_type else None
         response = await self._client.request(
             method, target, content=body if content_type else None, headers=headers

@@ -1,20 +1,51 @@
 """A fake Kubernetes API server behind an HTTP transport."""
 
 import asyncio
+import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 import httpx2
+import msgspec
 
 from kubeshare.kube.client.client import Client
+from kubeshare.kube.client.connection_pool import check_length
+from kubeshare.kube.client.http_client import DirectSender, RawResponse
 from kubeshare.kube.resources import Resource
 from kubeshare.simulator.control.faults import Fault, Script
 from kubeshare.simulator.control.handler import RequestHandler, Rule, expired
 from kubeshare.simulator.control.json_copy import clone
 from kubeshare.simulator.control.rbac import Access, Authorizer
-from kubeshare.simulator.control.requests import RefusalError, Request, parse_request
+from kubeshare.simulator.control.requests import Answer, RefusalError, Request, parse_request
 from kubeshare.simulator.control.schemas import schema_of
-from kubeshare.simulator.control.storage import ObjectPath, Raw, Storage
+from kubeshare.simulator.control.storage import ObjectPath, Raw, Storage, event_line
+
+
+class _Connection(httpx2.AsyncClient, DirectSender):
+    """A client's connection: as with a real server, only watches go through httpx2."""
+
+    def __init__(self, server: "FakeApiServer", name: str) -> None:
+        super().__init__(
+            transport=server, base_url="http://fake", timeout=None, headers={"user-agent": name}
+        )
+        self._server = server
+        self._name = name
+
+    async def send_direct(
+        self,
+        method: str,
+        target: str,
+        content_type: str = "",
+        body: bytes = b"",
+        *,
+        limit: int = sys.maxsize,
+    ) -> RawResponse:
+        """Send a request to the server."""
+        answer = await self._server.receive(
+            method, target, content_type=content_type, body=body, client=self._name
+        )
+        check_length(len(answer.body), limit)
+        return RawResponse(answer.status, answer.headers, answer.body)
 
 
 class FakeApiServer(httpx2.AsyncBaseTransport):
@@ -58,10 +89,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
 
     def client(self, name: str = "", *, timeout: float = 15.0) -> Client:
         """A client of this server; ``name`` is its user agent."""
-        client = httpx2.AsyncClient(
-            transport=self, base_url="http://fake", timeout=None, headers={"user-agent": name}
-        )
-        return Client(client, timeout=timeout)
+        return Client(_Connection(self, name), timeout=timeout)
 
     def seed(self, resource: Resource[Any], obj: Raw) -> Raw:
         """Create or overwrite an object with its status, as another actor would."""
@@ -98,9 +126,15 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
 
     def all(self, resource: Resource[Any], namespace: str = "", labels: str = "") -> list[Raw]:
         """Copies of all objects of a kind."""
-        return clone(
-            list(self.storage.select(resource.group, resource.plural, namespace, labels, fields=""))
-        )
+        return clone(self.view(resource, namespace, labels))
+
+    def view(self, resource: Resource[Any], namespace: str = "", labels: str = "") -> list[Raw]:
+        """All objects of a kind as they are stored: whoever reads them must not change them."""
+        return self.storage.select(resource.group, resource.plural, namespace, labels, fields="")
+
+    def find(self, resource: Resource[Any], name: str, namespace: str = "") -> Raw | None:
+        """An object as it is stored, or None: whoever reads it must not change it."""
+        return self.storage.objects.get(self.path(resource, name, namespace))
 
     def add_rule(self, resource: Resource[Any], rule: Rule) -> None:
         """Refuse writes with 422 if ``rule`` finds something wrong."""
@@ -150,7 +184,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         """Send a bookmark to all watches."""
         version = {"metadata": {"resourceVersion": str(self.storage.version)}}
         for watcher in self.storage.watchers:
-            watcher.queue.put_nowait({"type": "BOOKMARK", "object": version})
+            watcher.queue.put_nowait(event_line("BOOKMARK", version))
 
     def compact(self) -> None:
         """Forget the history: older resourceVersions and continue tokens are 410."""
@@ -160,7 +194,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         """Forget the history and send an ERROR event with 410 to open watches."""
         self.compact()
         for watcher in self.storage.watchers:
-            watcher.queue.put_nowait({"type": "ERROR", "object": expired().status})
+            watcher.queue.put_nowait(event_line("ERROR", expired().status))
             watcher.queue.put_nowait(None)
 
     @staticmethod
@@ -171,9 +205,21 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
     # Requests of clients.
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Answer one request of the HTTP client."""
+        """Answer one request of an HTTP client."""
+        answer = await self.receive(
+            request.method,
+            request.url.raw_path.decode(),
+            content_type=request.headers.get("content-type", ""),
+            body=request.content,
+            client=request.headers.get("user-agent", ""),
+        )
+        stream = answer.stream or httpx2.ByteStream(answer.body)
+        return httpx2.Response(answer.status, headers=[*answer.headers.items()], stream=stream)
+
+    async def receive(self, method: str, target: str, **request: Any) -> Answer:
+        """Answer one request; its parameters are those of ``parse_request``."""
         await asyncio.sleep(0)
-        parsed = parse_request(request)
+        parsed = parse_request(method, target, **request)
         if self.down or parsed.client in self.dead:
             raise httpx2.ConnectError("connection refused")
         self.requests.append(parsed)
@@ -191,7 +237,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
                 return script.fault
         return None
 
-    async def _answer_with_fault(self, request: Request, fault: Fault) -> httpx2.Response:
+    async def _answer_with_fault(self, request: Request, fault: Fault) -> Answer:
         if fault.after or fault.kind == "duplicate":
             self._answer(request)
         if fault.action is not None:
@@ -204,7 +250,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
             case "hang":
                 await asyncio.Event().wait()
             case "end":
-                return httpx2.Response(200, content=b"")
+                return Answer(200, stream=httpx2.ByteStream(b""))
             case "duplicate" | "none":
                 return self._answer(request)
             case "slow":
@@ -214,16 +260,17 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
                 asyncio.get_running_loop().call_later(fault.seconds, self._answer, request)
                 await asyncio.Event().wait()
         refusal = RefusalError(fault.status, fault.reason, "a fault of the script")
-        headers = {} if fault.retry_after is None else {"retry-after": str(fault.retry_after)}
-        return httpx2.Response(fault.status, json=refusal.status, headers=headers)
+        wait = fault.retry_after
+        headers = {} if wait is None else {b"retry-after": b"%d" % wait}
+        return Answer(fault.status, msgspec.json.encode(refusal.status), headers=headers)
 
-    def _answer(self, request: Request) -> httpx2.Response:
+    def _answer(self, request: Request) -> Answer:
         try:
             self._authorize(request)
             self._admit(request)
             return self._handler.handle(request)
         except RefusalError as refusal:
-            return httpx2.Response(refusal.code, json=refusal.status)
+            return Answer.of(refusal.code, refusal.status)
 
     def _authorize(self, request: Request) -> None:
         authorizer, path = self.authorizers.get(request.client), request.path

@@ -84,8 +84,9 @@ class Script:
 
     def strikes(self, verb: str, resource: str, name: str) -> bool:
         """Whether this request is affected; counts matching requests."""
-        wanted = ((self.verb, verb), (self.resource, resource), (self.name, name))
-        if any(want is not None and want != have for want, have in wanted):
+        if self.name not in (None, name):
+            return False
+        if self.verb not in (None, verb) or self.resource not in (None, resource):
             return False
         if self.skip:
             self.skip -= 1

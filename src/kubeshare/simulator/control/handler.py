@@ -4,8 +4,6 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
-import httpx2
-
 from kubeshare.kube.resources import Resource
 from kubeshare.simulator.control.json_copy import clone
 from kubeshare.simulator.control.patches import (
@@ -15,7 +13,7 @@ from kubeshare.simulator.control.patches import (
     leaves,
     merge_patch,
 )
-from kubeshare.simulator.control.requests import RefusalError, Request
+from kubeshare.simulator.control.requests import Answer, RefusalError, Request
 from kubeshare.simulator.control.schemas import prune_and_default
 from kubeshare.simulator.control.storage import (
     STATUSLESS,
@@ -23,6 +21,7 @@ from kubeshare.simulator.control.storage import (
     Raw,
     Storage,
     Watcher,
+    event_line,
     wall_clock,
 )
 from kubeshare.simulator.control.watch_stream import WatchStream
@@ -61,7 +60,7 @@ class RequestHandler:
         self.storage.compact()
         self._pages.clear()
 
-    def handle(self, request: Request) -> httpx2.Response:
+    def handle(self, request: Request) -> Answer:
         """Execute a request.
 
         Raises:
@@ -71,7 +70,7 @@ class RequestHandler:
             case "watch":
                 return self._watch(request)
             case "create":
-                return httpx2.Response(201, json=self._create(request))
+                return Answer.of(201, self._create(request))
             case "get":
                 answer = self._find(request)
             case "list":
@@ -80,7 +79,7 @@ class RequestHandler:
                 answer = self._delete(request)
             case _:
                 answer = self._patch(request)
-        return httpx2.Response(200, json=answer)
+        return Answer.of(200, answer)
 
     def delete(self, path: ObjectPath, options: Raw) -> Raw:
         """Delete an object, or mark it if it has finalizers or is a running pod."""
@@ -116,7 +115,7 @@ class RequestHandler:
             version, items = token.partition(":")[0], self._pages[token]
         else:
             version = str(self.storage.version)
-            items = clone(list(self.storage.select(*_selection(request))))
+            items = self.storage.select(*_selection(request))
         limit = int(query.get("limit", "0")) or len(items)
         metadata = {"resourceVersion": version}
         if len(items) > limit:
@@ -124,11 +123,11 @@ class RequestHandler:
             self._pages[metadata["continue"]] = items[limit:]
         return {"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items[:limit]}
 
-    def _watch(self, request: Request) -> httpx2.Response:
+    def _watch(self, request: Request) -> Answer:
         watcher = Watcher(*_selection(request), asyncio.Queue())
         version = int(request.query.get("resourceVersion") or "0")
         if version and version < self.storage.compacted:
-            watcher.queue.put_nowait({"type": "ERROR", "object": expired().status})
+            watcher.queue.put_nowait(event_line("ERROR", expired().status))
             watcher.queue.put_nowait(None)
         else:
             for entry in self.storage.history:
@@ -136,7 +135,7 @@ class RequestHandler:
                     watcher.notify(entry)
         self.storage.watchers.append(watcher)
         lifetime = float(request.query.get("timeoutSeconds", "3600"))
-        return httpx2.Response(200, stream=WatchStream(self.storage, watcher, lifetime))
+        return Answer(200, stream=WatchStream(self.storage, watcher, lifetime))
 
     def _create(self, request: Request) -> Raw:
         if request.subresource:

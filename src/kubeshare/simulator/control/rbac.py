@@ -3,6 +3,7 @@
 No wildcards, aggregated roles or groups.
 """
 
+from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Any, NamedTuple
 
@@ -68,12 +69,16 @@ class Authorizer:
     def __init__(self, manifests: Iterable[Raw], account: str) -> None:
         self.account = account
         self.permissions = tuple(_permissions(list(manifests), account))
+        self._of_kind: defaultdict[tuple[str, str, str], list[Permission]] = defaultdict(list)
+        for each in self.permissions:
+            self._of_kind[each.verb, each.group, each.resource].append(each)
         self.used: set[Permission] = set()
         self.refused: set[Access] = set()
 
     def allow(self, asked: Access) -> bool:
         """Whether a request is allowed; records the permissions used, or the refusal."""
-        found = [permission for permission in self.permissions if permission.covers(asked)]
+        candidates = self._of_kind.get((asked.verb, asked.group, asked.resource), ())
+        found = [permission for permission in candidates if permission.covers(asked)]
         self.used.update(found)
         if not found:
             self.refused.add(asked)

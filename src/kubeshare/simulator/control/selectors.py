@@ -9,6 +9,8 @@ _SET = re.compile(r"^(\S+)\s+(in|notin)\s+\(([^)]*)\)$")
 
 def matches(obj: dict[str, Any], labels: str, fields: str) -> bool:
     """Whether an object is selected; an empty selector selects all."""
+    if not labels and not fields:
+        return True
     have = obj.get("metadata", {}).get("labels") or {}
     return all(_label(have, part.strip()) for part in _REQUIREMENTS.split(labels) if part) and all(
         _field(obj, part.strip()) for part in fields.split(",") if part

@@ -3,13 +3,16 @@
 import asyncio
 import random
 import uuid
-from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from bisect import bisect_left, insort
+from collections import defaultdict
+from collections.abc import Callable
+from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 
+import msgspec
+
 from kubeshare.kube.conditions import timestamp
-from kubeshare.simulator.control.json_copy import clone
 from kubeshare.simulator.control.patches import Path
 from kubeshare.simulator.control.selectors import matches
 
@@ -38,6 +41,21 @@ class HistoryEntry:
     path: ObjectPath
     old: Raw | None
     new: Raw | None
+    _events: dict[str, bytes] = field(default_factory=dict)
+
+    def event(self, kind: str) -> bytes:
+        """The line of a watch that reports the change: ``ADDED``, ``MODIFIED`` or ``DELETED``."""
+        if kind not in self._events:
+            obj = self.new or self.old
+            assert obj is not None
+            metadata = obj["metadata"] | {"resourceVersion": str(self.version)}
+            self._events[kind] = event_line(kind, obj | {"metadata": metadata})
+        return self._events[kind]
+
+
+def event_line(kind: str, obj: Raw) -> bytes:
+    """A line of a watch."""
+    return msgspec.json.encode({"type": kind, "object": obj}) + b"\n"
 
 
 @dataclass
@@ -52,33 +70,27 @@ class Watcher:
     namespace: str
     labels: str
     fields: str
-    queue: "asyncio.Queue[Raw | Exception | None]"
+    queue: "asyncio.Queue[bytes | Exception | None]"
     mute: bool = False
 
     def notify(self, entry: HistoryEntry) -> None:
         """Queue the event of a change if the watch selects the old or the new state."""
         path = entry.path
-        if self.mute:
-            return
-        if (path.group, path.plural) != (self.group, self.plural):
+        if path.plural != self.plural or path.group != self.group or self.mute:
             return
         if self.namespace and path.namespace != self.namespace:
             return
-        before, after = (
-            state is not None and matches(state, self.labels, self.fields)
-            for state in (entry.old, entry.new)
-        )
-        if not before and not after:
-            return
-        type_ = ("MODIFIED" if before else "ADDED") if after else "DELETED"
-        sent = clone(entry.new or entry.old)
-        assert sent is not None
-        sent["metadata"]["resourceVersion"] = str(entry.version)
-        self.queue.put_nowait({"type": type_, "object": sent})
+        before = entry.old is not None and matches(entry.old, self.labels, self.fields)
+        after = entry.new is not None and matches(entry.new, self.labels, self.fields)
+        if before or after:
+            kind = ("MODIFIED" if before else "ADDED") if after else "DELETED"
+            self.queue.put_nowait(entry.event(kind))
 
 
 class Storage:
     """All objects, and the history that watches replay.
+
+    A stored object is never changed: a new state replaces it. So reading needs no copy.
 
     Args:
         seed: of uids and generated names, which makes a run repeatable.
@@ -87,6 +99,7 @@ class Storage:
     def __init__(self, seed: int = 0) -> None:
         self._random = random.Random(seed)  # noqa: S311 - a repeatable story
         self.objects: dict[ObjectPath, Raw] = {}
+        self._paths: defaultdict[tuple[str, str], list[ObjectPath]] = defaultdict(list)
         self.version = 100
         self.history: list[HistoryEntry] = []
         self.compacted = 0
@@ -97,15 +110,12 @@ class Storage:
 
     def select(
         self, group: str, plural: str, namespace: str, labels: str, fields: str
-    ) -> Iterator[Raw]:
-        """The selected objects in the order of their names, as in etcd."""
-        for path in sorted(self.objects):
-            if (path.group, path.plural) != (group, plural):
-                continue
-            if namespace and path.namespace != namespace:
-                continue
-            if matches(self.objects[path], labels, fields):
-                yield self.objects[path]
+    ) -> list[Raw]:
+        """The selected objects in the order of their names, as in etcd; not to be changed."""
+        objects = self.objects
+        paths = self._paths[group, plural]
+        found = [objects[path] for path in paths if not namespace or path.namespace == namespace]
+        return [each for each in found if matches(each, labels, fields)]
 
     def compact(self) -> None:
         """Forget the history: watches can start only from the present version."""
@@ -124,6 +134,7 @@ class Storage:
             metadata["namespace"] = path.namespace
         metadata.setdefault("creationTimestamp", wall_clock())
         metadata.setdefault("generation", 1)
+        insort(self._paths[path.group, path.plural], path)
         return self._write(path, None, obj)
 
     def update(self, path: ObjectPath, obj: Raw) -> Raw:
@@ -146,6 +157,8 @@ class Storage:
     def remove(self, path: ObjectPath) -> Raw:
         """Remove an object for good."""
         old = self.objects.pop(path)
+        paths = self._paths[path.group, path.plural]
+        del paths[bisect_left(paths, path)]
         self.owners.pop(path, None)
         self.version += 1
         self._record(HistoryEntry(self.version, path, old, None))

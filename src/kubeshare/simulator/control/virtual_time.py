@@ -14,9 +14,10 @@ def run_virtual(main: Coroutine[Any, Any, T], *, end: float = 86400.0) -> T:
 
     After ``end`` virtual seconds the loop gives up with a TimeoutError.
     """
-    # Nothing arrives from outside the loop, so one idle cycle shows that every task waits.
+    # Nothing arrives from outside the loop, so the idle cycle in which looptime decides to move
+    # its time shows that every task waits.
     with asyncio.Runner(
-        loop_factory=lambda: looptime.new_event_loop(start=0, end=end, noop_cycles=1)
+        loop_factory=lambda: looptime.new_event_loop(start=0, end=end, noop_cycles=0)
     ) as runner:
         return runner.run(main)
 

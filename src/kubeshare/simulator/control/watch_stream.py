@@ -1,7 +1,6 @@
 """The response body of a watch: one JSON line for each event."""
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 
 import httpx2
@@ -36,7 +35,7 @@ class WatchStream(httpx2.AsyncByteStream):
                 return
             if isinstance(line, Exception):
                 raise line
-            yield json.dumps(line).encode() + b"\n"
+            yield line
 
     async def aclose(self) -> None:
         """Stop watching."""
