@@ -26,6 +26,30 @@ def test_exclusions_are_named(present: list[str], asked: str, words: str | None)
     assert reasons.exclusion(device, a_demand("p", exclusion=asked)) == words
 
 
+@pytest.mark.parametrize(
+    ("namespace", "words"),
+    [
+        ("a", "exclusion e, of another namespace, asked g"),
+        ("b", "exclusion f, of another namespace, asked g"),
+        ("c", "exclusion of another namespace, asked g"),
+    ],
+)
+def test_labels_of_other_namespaces_are_not_named(namespace: str, words: str) -> None:
+    holders = [
+        a_holder("h", "0.1", exclusion="e", namespace="a"),
+        a_holder("i", "0.1", exclusion="f", namespace="b"),
+    ]
+    demand = a_demand("p", exclusion="g", namespace=namespace)
+    assert reasons.exclusion(a_device("A", *holders), demand) == words
+
+
+def test_holders_of_other_namespaces_are_counted() -> None:
+    holders = [a_holder(name, "0.1", namespace=where) for name, where in ("xa", "yb", "za", "wc")]
+    assert reasons.readable_names(holders, "a") == "x, z, 2 of other namespaces"
+    assert reasons.readable_names(holders, "d") == "4 of other namespaces"
+    assert reasons.readable_names(holders[:1], "a") == "x"
+
+
 def test_the_models_that_are_free_are_named() -> None:
     free = (FreeGpu("V100", GPU_MEMORY), FreeGpu("", GPU_MEMORY), FreeGpu("A100", GPU_MEMORY))
     demand = a_demand("p", model="M40")

@@ -6,6 +6,7 @@ from expectations.scheduling import expect_decided, expect_pending
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.v1 import SHAREPODS
+from kubeshare.kube.resources import EVENTS
 
 
 def share_in(cluster: FakeCluster, namespace: str, name: str, **gpu: Any) -> None:
@@ -24,7 +25,7 @@ async def test_the_scope_of_labels_may_be_changed_while_somebody_waits(
     cluster.start("scheduler")
     await cluster.until(lambda: cluster.shares_gpu("theirs"))
     cluster.share("mine", exclusion="e")
-    await expect_pending(cluster, "mine", "exclusion other/e, asked default/e")
+    await expect_pending(cluster, "mine", "exclusion of another namespace, asked default/e")
     cluster.configure(labelScope="cluster")
     await cluster.until(lambda: cluster.shares_gpu("mine", "theirs"))
 
@@ -54,3 +55,21 @@ async def test_binpack_keeps_to_the_labels_of_holders(cluster: FakeCluster) -> N
     await expect_pending(cluster, "second", "n1/gpu: anti-affinity g is on it already")
     cluster.share("third", exclusion="e", antiAffinity="h")
     await expect_decided(cluster, "third")
+
+@scenario(n1=1)
+async def test_neither_condition_nor_event_names_objects_of_another_namespace(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start()
+    await cluster.run("secret", "0.9", exclusion="classified")
+    share_in(cluster, "other", "mine", request="0.5")
+
+    def texts() -> str:
+        conditions = (cluster.server.stored(SHAREPODS, "mine", "other") or {}).get("status", {})
+        events = [each["note"] for each in cluster.server.all(EVENTS, "other")]
+        return " ".join([str(conditions), *events])
+
+    await cluster.until(lambda: "a demand of another namespace leaves n1/" in texts())
+    assert "exclusion of another namespace, asked none" in texts()
+    assert "secret" not in texts()
+    assert "classified" not in texts()

@@ -62,7 +62,8 @@ def cheapest_preemption(
         change = fewest_leaving(policy, ledger, demand, may_leave)
         if change is not None:
             highest = max(lower[uid] for uid in change.leave)
-            return Preemption(leave=change.leave, priority=highest, words=change.words)
+            words = leave_clauses(ledger, change.leave, demand.namespace)
+            return Preemption(leave=change.leave, priority=highest, words=words)
     return None
 
 
@@ -104,7 +105,7 @@ def cheapest_for_gang(  # noqa: PLR0913 - all are inputs of one question
     return Preemption(
         leave=tuple(sorted(leavers)),
         priority=max(preemptible[uid] for uid in leavers),
-        words=leave_clauses(ledger, leavers),
+        words=leave_clauses(ledger, leavers, members[0].namespace),
     )
 
 

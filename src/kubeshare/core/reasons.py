@@ -4,12 +4,12 @@ Events, the command line and JSON all use these messages. Each function checks o
 returns None if it holds.
 """
 
-from collections.abc import Collection
+from collections.abc import Collection, Iterable
 from typing import Final
 
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
-from kubeshare.core.ledger.holder import MAX_HOLDERS
+from kubeshare.core.ledger.holder import MAX_HOLDERS, Holder
 from kubeshare.core.units import format_memory, format_share
 
 NOT_ASKED: Final = "not among the nodes asked for"
@@ -34,8 +34,11 @@ def exclusion(device: Device, demand: Demand) -> str | None:
     """All holders have the demand's exclusion label; absent equals only absent."""
     if device.idle or device.exclusions == {demand.exclusion}:
         return None
-    present = ", ".join(sorted(device.exclusions - {""})) or "none"
-    return f"exclusion {present}, asked {demand.exclusion or 'none'}"
+    own = {each.exclusion for each in device.holders if each.namespace == demand.namespace}
+    present = sorted(device.exclusions & own - {""})
+    if device.exclusions - own - {""}:
+        present.append("of another namespace")
+    return f"exclusion {', '.join(present) or 'none'}, asked {demand.exclusion or 'none'}"
 
 
 def anti_affinity(device: Device, demand: Demand) -> str | None:
@@ -88,6 +91,19 @@ def nothing_to_open(node: Node, there: Collection[Device], demand: Demand) -> st
 def lists_all_gpus(node: Node, there: Collection[Device]) -> bool:
     """Whether all GPUs of a node are numbered devices: then the reasons for those say it all."""
     return bool(there) and not node.free and all(device.index is not None for device in there)
+
+
+def readable_names(holders: Iterable[Holder], namespace: str) -> str:
+    """The names of the holders of a namespace, and how many there are of others."""
+    names, others = [], 0
+    for holder in holders:
+        if holder.namespace == namespace:
+            names.append(holder.name)
+        else:
+            others += 1
+    if others:
+        names.append(f"{others} of other namespaces")
+    return ", ".join(names)
 
 
 def two_sizes(left: int, requested: int) -> tuple[str, str]:

@@ -149,7 +149,9 @@ class Scheduler:
     ) -> RequeueAfter | None:
         """Report a pending decision, and preempt others if that is allowed."""
         context = self._context
-        suggest = partial(helpful_change, context.policy, ledger, demand, eligible)
+        # Whoever may read the requester need not be allowed to read others.
+        reader = demand.namespace
+        suggest = partial(helpful_change, context.policy, ledger, demand, eligible, reader)
         reason = Reason.UPGRADE_IN_PROGRESS if eligible.outdated else Reason.NO_ROOM
         if decision.field in FIELDS:
             reason = Reason.QUOTA

@@ -9,7 +9,7 @@ import msgspec
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.diagnosis.explain import Change, shortest_change
+from kubeshare.core.diagnosis.explain import Change, leave_clauses, shortest_change
 from kubeshare.core.ledger.index.gpuids import GpuidIndex
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
@@ -39,13 +39,18 @@ def decide(policy: Policy, ledger: Ledger, demand: Demand, eligible: Eligible) -
 
 
 def helpful_change(
-    policy: Policy, ledger: Ledger, demand: Demand, eligible: Eligible
+    policy: Policy, ledger: Ledger, demand: Demand, eligible: Eligible, reader: str | None = None
 ) -> Change | None:
     """The holders whose removal would let a pending demand in; None if there are none.
 
-    The arguments are those of :func:`decide`.
+    The arguments are those of :func:`decide`, and the ``reader`` of
+    :func:`kubeshare.core.diagnosis.explain.leave_clauses`.
     """
-    return shortest_change(policy, ledger, restrict_nodes(demand, eligible))
+    change = shortest_change(policy, ledger, restrict_nodes(demand, eligible))
+    if change is None or not change.leave:
+        return change
+    words = leave_clauses(ledger, change.leave, reader)
+    return msgspec.structs.replace(change, words=words)
 
 
 def explain(decision: Decision) -> str:

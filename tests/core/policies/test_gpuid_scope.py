@@ -42,8 +42,8 @@ def test_why_a_vgpu_of_another_namespace_is_refused() -> None:
     limited = within_gpuid_scope(locality, lambda: "namespace")
     decision = limited(ledger(), a_demand("r", "0.1", device_id="gpu0", namespace="c"))
     assert decision.outcome == "pending"
-    assert decision.reasons["n1/gpu0"] == "held by namespace b, and gpuidScope: namespace"
-    assert decision.reasons["n2/gpu0"] == "held by namespace a, and gpuidScope: namespace"
+    assert decision.reasons["n1/gpu0"] == "held by 1 other namespace, and gpuidScope: namespace"
+    assert decision.reasons["n2/gpu0"] == "held by 1 other namespace, and gpuidScope: namespace"
     assert decision.reasons["n3"] == "vGPU gpu0 is asked for"
 
 

@@ -40,6 +40,9 @@ _ALL: Final = MAX_HOLDERS + 1
 _MAX_SETS: Final = 3000
 
 
+_STRANGER: Final = "a demand of another namespace"
+
+
 class Change(msgspec.Struct, frozen=True, kw_only=True):
     """A change that lets a demand fit.
 
@@ -97,15 +100,25 @@ def fewest_leaving(
     return None
 
 
-def leave_clauses(ledger: Ledger, leavers: Iterable[str]) -> tuple[str, ...]:
-    """A clause for each demand that leaves, in the order of the GPUs."""
+def leave_clauses(
+    ledger: Ledger, leavers: Iterable[str], reader: str | None = None
+) -> tuple[str, ...]:
+    """A clause for each demand that leaves, in the order of the GPUs.
+
+    Args:
+        ledger: the cluster.
+        leavers: the uids of the demands.
+        reader: the namespace whose users read the clauses: demands of others are not named; None
+            for a reader who may see all.
+    """
     places = []
     for uid in leavers:
         devices = [ledger.devices[device_id] for device_id in ledger.held_by(uid)]
         paths = sorted((device.path for device in devices), key=natural)
-        name = next(
-            holder.name for device in devices for holder in device.holders if holder.demand == uid
+        holder = next(
+            holder for device in devices for holder in device.holders if holder.demand == uid
         )
+        name = holder.name if reader in (None, holder.namespace) else _STRANGER
         places.append((natural(paths[0]), natural(name), uid, ", ".join(paths), name))
     return tuple(f"{name or 'who holds it'} leaves {paths}" for *_, paths, name in sorted(places))
 

@@ -45,7 +45,7 @@ def within_gpuid_scope(policy: Policy, scope: Callable[[], GpuidScope]) -> Polic
                 others = _others(device, demand.namespace)
                 if others and not device.fenced:
                     ledger.mark(device.id, fenced=True)
-                    refused[device.path] = f"held by namespace {others}, and gpuidScope: namespace"
+                    refused[device.path] = f"held by {others}, and gpuidScope: namespace"
             decision = policy(ledger, demand)
 
         def reasons() -> dict[str, str]:
@@ -57,6 +57,6 @@ def within_gpuid_scope(policy: Policy, scope: Callable[[], GpuidScope]) -> Polic
 
 
 def _others(device: Device, namespace: str) -> str:
-    """The other namespaces that hold shares of a device, for people; ``""`` if none does."""
-    held = {holder.namespace for holder in device.holders} - {namespace}
-    return ", ".join(sorted(held))
+    """How many other namespaces hold shares of a device, for people; ``""`` if none does."""
+    count = len({holder.namespace for holder in device.holders} - {namespace})
+    return f"{count} other namespace{'s' if count > 1 else ''}" if count else ""

@@ -26,6 +26,7 @@ class Nomination(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         owner: the requester or gang, for people.
+        namespace: the owner's; to others it is not named.
         uids: the demands that may use the room.
         priority: the owner's.
         devices: name of a vGPU -> node.
@@ -35,6 +36,7 @@ class Nomination(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     owner: str
+    namespace: str = ""
     uids: frozenset[str]
     priority: int
     devices: Mapping[str, str]
@@ -108,7 +110,9 @@ class _WithoutReserved:
         reserved: dict[str, str] = {}
         with ledger.what_if():
             for nomination in self._nominations:
-                words = f"kept for {nomination.owner} of priority {nomination.priority}"
+                here = nomination.namespace == demand.namespace
+                owner = nomination.owner if here else "a demand of another namespace"
+                words = f"kept for {owner} of priority {nomination.priority}"
                 for device_id, name in nomination.devices.items():
                     device, node = ledger.devices.get(device_id), ledger.nodes.get(name)
                     if device is not None and not device.fenced:

@@ -164,6 +164,7 @@ class Preemptor:
     ) -> RequeueAfter:
         nomination = Nomination(
             owner=request.owner,
+            namespace=request.demands[0].namespace,
             uids=request.uids,
             priority=request.priority,
             devices=self._devices(request, found),

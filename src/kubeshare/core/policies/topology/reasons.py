@@ -150,7 +150,7 @@ class _OnNode:
         """Why a device cannot be used, regardless of others."""
         reason = self._decided.allowed.why_not(device)
         if not reason and self._decided.whole and not device.idle:
-            held = ", ".join(holder.name for holder in device.holders)
+            held = reasons.readable_names(device.holders, self._decided.allowed.demand.namespace)
             return f"held by {held}, and a whole GPU is asked"
         return reason
 
