@@ -56,6 +56,7 @@ async def test_binpack_keeps_to_the_labels_of_holders(cluster: FakeCluster) -> N
     cluster.share("third", exclusion="e", antiAffinity="h")
     await expect_decided(cluster, "third")
 
+
 @scenario(n1=1)
 async def test_neither_condition_nor_event_names_objects_of_another_namespace(
     cluster: FakeCluster,
