@@ -1,14 +1,15 @@
 """``python -m bench.gaia``: the paper's experiments, their frequencies beside the paper's.
 
 With ``--cluster`` also on a real API server, with the time until a pod is bound (experiment 5).
-With ``--experiment 6`` instead, the time of jobs on two fake GPUs by who places them.
+With ``--lab`` also on an owned node of a lab. With ``--experiment 6`` instead, the time of jobs on
+two fake GPUs by who places them.
 """
 
 import argparse
 import sys
 from collections.abc import Mapping
 
-from bench.gaia import cluster, placement, training
+from bench.gaia import cluster, lab, placement, training
 from bench.gaia.cases import CASES, Case
 from bench.report import print_machine
 
@@ -20,6 +21,7 @@ def main() -> int:
     parser.add_argument(
         "--cluster", type=int, metavar="RUNS", help="also on a real API server, so often"
     )
+    parser.add_argument("--lab", type=int, metavar="RUNS", help="also in a lab (root), so often")
     parser.add_argument("--experiment", type=int, choices=[6], help="this one alone")
     options = parser.parse_args()
     print_machine()
@@ -31,6 +33,8 @@ def main() -> int:
         differs |= _show(case, placement.play(case, options.runs), options.runs)
     if options.cluster:
         differs |= cluster.run(options.cluster)
+    if options.lab:
+        differs |= lab.run(options.lab)
     return int(differs)
 
 
