@@ -44,6 +44,7 @@ from kubeshare.dialects.priority_and_gang import gang_named
 from kubeshare.dialects.write_back import gpu_annotations, gpuid_annotation
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.client.client import Client
+from kubeshare.kube.client.errors import ConflictError
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import PODS, Raw
@@ -221,6 +222,8 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
         names = ", ".join(vgpu.gpuid for vgpu in vgpus)
         decision = f"vGPU {names} on node {vgpus[0].spec.node_name}"
         scheduled = await self._write("True", Reason.BOUND, decision) or self
+        if not scheduled.view.gated:
+            raise ConflictError(f"{self.key}: another leader has bound it")
         annotations = scheduled.annotations_on(vgpus)
         return await scheduled.patched(_decision(scheduled.raw, scheduled.view, vgpus, annotations))
 
