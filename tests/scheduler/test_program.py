@@ -41,6 +41,14 @@ async def test_its_events_name_the_controller_and_the_replica(cluster: FakeClust
     assert event["eventTime"].startswith(BORN.date().isoformat())
 
 
+@scenario(n1=1)
+async def test_its_controller_is_named_in_its_metrics(cluster: FakeCluster) -> None:
+    cluster.start("scheduler")
+    cluster.share("a")
+    await expect_scheduled(cluster, "a")
+    assert set(cluster.reconciles("scheduler")) == {"scheduler"}
+
+
 def test_its_metrics_have_names_helps_and_what_waits_now() -> None:
     registry = CollectorRegistry()
     waiting: UnschedulableQueue[RequesterKey] = UnschedulableQueue()
