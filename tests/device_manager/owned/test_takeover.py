@@ -468,6 +468,26 @@ def test_vgpus_become_static_only_where_nothing_but_their_driver_has_gpus(confli
     assert not decide(facts(**known, **{conflict: amount})).converts
 
 
+@pytest.mark.parametrize(
+    ("more", "reason", "words"),
+    [
+        ({"users": ("ns/a",)}, "GPUsInUse", "without KubeShare: ns/a. Delete them"),
+        ({"unresolved": ("v",)}, "TakingOver", "has not reported yet which GPU"),
+        ({"supported": False}, "AgentOutdated", "update the DaemonSet"),
+        ({"parts": ("f.com/gpu",)}, "GPUsOffered", "offers parts of its GPUs as f.com/gpu"),
+    ],
+)
+def test_a_cordoned_node_with_claims_is_told_what_else_is_in_the_way(
+    more: dict[str, object], reason: str, words: str
+) -> None:
+    known = {"requested": True, "by_claims": 1, "claims": ("p",)} | more
+    before = decide(facts(**known))
+    assert "run `kubectl cordon n1`; then the pods" in before.message
+    decided = decide(facts(**known, cordoned=True))
+    assert (decided.mode, decided.reason) == ("shared", reason)
+    assert words in decided.message
+
+
 def test_while_a_node_settles_it_says_how_long() -> None:
     message = (
         "node n1 offers no GPUs now: KubeShare takes them when that has lasted 60 s, since a "

@@ -264,6 +264,9 @@ def _claimed(facts: Facts) -> tuple[Reason, str] | None:
     if not facts.claims:
         return None
     if facts.by_claims:
+        beside = _conflict(replace(facts, by_claims=0)) or _unresolved(facts)
+        if facts.cordoned and beside is not None:
+            return beside  # the last step that is missing
         return Reason.GPUS_OFFERED, (
             f"node {facts.node} offers its GPUs by a DRA driver ({facts.by_claims}): run `kubectl "
             f"cordon {facts.node}`; then the pods that share its GPUs keep them without claims. "
