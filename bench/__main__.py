@@ -15,6 +15,7 @@ from bench.placement import (
     node_scores,
     several_shares,
     topology,
+    waiting,
 )
 from bench.report import print_machine, summarize
 from bench.tokens import figure_6, forced_drain, handover, shares
@@ -28,6 +29,7 @@ _ALL = (
     ("placement", several_shares.run),
     ("placement", in_cluster.run),
     ("placement", extender.run),
+    ("placement", waiting.run),
     ("node", alone.run),
     ("node", allocation.run),
     ("node", process_start.run),

@@ -10,7 +10,8 @@ How a requester (a SharePod, or a gated pod) is scheduled, or marked unschedulab
 * ``binding``: reserves the shares on VGPU objects first and writes the decision into the
   requester second. A program that is killed in between finds the shares again, and no GPU is
   assigned twice.
-* ``scheduled_condition``, ``events``: report the outcome.
+* ``scheduled_condition``, ``events``: report the outcome; ``explanations`` says how often.
+* ``wakeups``: queues unschedulable requesters again when something may let them in.
 
 ``requesters`` has one module for each kind of requester. ``controller`` calls these steps in
 order, ``program`` constructs them. Sched and the device manager meet only in the API: anybody

@@ -24,6 +24,7 @@ from kubeshare.kube.controller.controller import RequeueAfter, earliest
 from kubeshare.kube.controller.pending import PendingSince
 from kubeshare.scheduler.candidate_nodes import CandidateNodes
 from kubeshare.scheduler.events import Events
+from kubeshare.scheduler.explanations import Explanation, Explanations
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.requesters.base import Requester, RequesterKey
 
@@ -71,12 +72,14 @@ class Binder:
         self._candidates = candidates
         self._blocked: PendingSince[RequesterKey] = PendingSince()
         self._unschedulable = unschedulable
+        self._explanations = Explanations()
         self._events = events
         self._metrics = metrics
 
     def forget(self, key: RequesterKey) -> None:
-        """Drop the timer of a requester that is gone or no longer blocked."""
+        """Drop the timers of a requester that is gone or no longer blocked."""
         self._blocked.forget(key)
+        self._explanations.forget(key)
 
     async def resume(
         self, requester: Requester, demand: Demand, held: Sequence[VGPU]
@@ -171,7 +174,7 @@ class Binder:
         Returns:
             when to report it, if that is not now.
         """
-        self._unschedulable.add(requester.key, requester.created)
+        self._unschedulable.add(requester.key, requester.created, blocked=True)
         if blocker.transient and (
             left := self._blocked.remaining(requester.key, TRANSIENT_BLOCKER_SECONDS, requester.uid)
         ):
@@ -218,15 +221,20 @@ class Binder:
         return StuckDemand.of(blocked.demand, vgpu, eligible.nodes)
 
     async def mark_unschedulable(
-        self,
-        requester: Requester,
-        reason: Reason,
-        message: str,
-        suggest: Callable[[], Change | None] | None = None,
+        self, requester: Requester, reason: Reason, message: str | Explanation
     ) -> None:
-        """Queue a requester to be tried when the cluster changes, and report why it waits."""
-        self._unschedulable.add(requester.key, requester.created)
-        await self.set_condition(requester, reason, message, suggest)
+        """Queue a requester to be tried when the cluster changes, and report why it waits.
+
+        An explanation is computed only if its condition does not show the reason yet, or shows
+        one that is old enough.
+        """
+        key = requester.key
+        self._unschedulable.add(key, requester.created)
+        if isinstance(message, str):
+            await self.set_condition(requester, reason, message)
+        elif self._explanations.is_due(key) or not requester.shows(reason):
+            self._explanations.computed(key, message.ledger, len(self._unschedulable))
+            await self.set_condition(requester, reason, message.message(), message.suggest)
 
     async def set_condition(
         self,

@@ -25,6 +25,7 @@ from kubeshare.core.quota.rows import FIELDS
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.controller.controller import InBackground, Outcome, RequeueAfter, earliest
 from kubeshare.scheduler.context import SchedulingContext
+from kubeshare.scheduler.explanations import Explanation
 from kubeshare.scheduler.gang.scheduling import GangScheduler
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.preemption.preemption import RoomRequest
@@ -61,21 +62,21 @@ class Scheduler:
 
     async def reconcile(self, key: RequesterKey) -> Outcome:
         """Schedule one requester, if it is not scheduled."""
-        for _ in range(MAX_ATTEMPTS):
-            self._unschedulable.discard(key)
-            requester = self._context.kinds[key.kind].get(key.key)
-            if requester is None:
-                self._context.binder.forget(key)
-                self._context.nominations.remove(str(key))
-                self._gangs.forget_gone()
-                return None
-            try:
-                return await self._reconcile_once(requester)
-            except StaleDecisionError:
-                self._metrics.decisions.labels("stale").inc()
-            except (ConflictError, NotFoundError):
-                await self._context.binder.refresh(requester)
-        raise ConflictError(f"{key}: others changed the cluster {MAX_ATTEMPTS} times")
+        with self._unschedulable.retrying(key):
+            for _ in range(MAX_ATTEMPTS):
+                requester = self._context.kinds[key.kind].get(key.key)
+                if requester is None:
+                    self._context.binder.forget(key)
+                    self._context.nominations.remove(str(key))
+                    self._gangs.forget_gone()
+                    return None
+                try:
+                    return await self._reconcile_once(requester)
+                except StaleDecisionError:
+                    self._metrics.decisions.labels("stale").inc()
+                except (ConflictError, NotFoundError):
+                    await self._context.binder.refresh(requester)
+            raise ConflictError(f"{key}: others changed the cluster {MAX_ATTEMPTS} times")
 
     async def _reconcile_once(self, requester: Requester) -> Outcome:
         if requester.finished:
@@ -135,7 +136,8 @@ class Scheduler:
             bind = partial(context.binder.bind, requester, demand, node, devices, new=new)
             return await self._bind(requester, bind)
         if decision.outcome == "rejected" and not eligible.outdated:
-            await context.binder.mark_unschedulable(requester, Reason.NEVER_FITS, explain(decision))
+            explanation = Explanation(ledger, partial(explain, decision))
+            await context.binder.mark_unschedulable(requester, Reason.NEVER_FITS, explanation)
             return context.candidates.next_retry([requester])
         return await self._wait_for_room(requester, demand, decision, eligible, ledger)
 
@@ -155,7 +157,8 @@ class Scheduler:
         reason = Reason.UPGRADE_IN_PROGRESS if eligible.outdated else Reason.NO_ROOM
         if decision.field in FIELDS:
             reason = Reason.QUOTA
-        await context.binder.mark_unschedulable(requester, reason, explain(decision), suggest)
+        explanation = Explanation(ledger, partial(explain, decision), suggest)
+        await context.binder.mark_unschedulable(requester, reason, explanation)
         priority = requester.standing().priority
         request = RoomRequest(
             owner=str(requester.key),

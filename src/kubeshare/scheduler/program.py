@@ -1,9 +1,9 @@
 """Constructs the scheduler: its informers, collaborators and event handlers."""
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
-from typing import Final
+from typing import Any, Final
 
 from kubeshare.api.predicates.eligibility import Eligibility
 from kubeshare.api.predicates.node_resources import NodeResources
@@ -58,6 +58,7 @@ from kubeshare.scheduler.requesters.pod import GatedPods
 from kubeshare.scheduler.requesters.sharepod import SharePods
 from kubeshare.scheduler.scheduled_condition import ScheduledCondition
 from kubeshare.scheduler.volume_binding import VolumeBinder
+from kubeshare.scheduler.wakeups import Wakeups, gpunode_changed, node_changed
 
 NAME: Final = SCHEDULER
 """The name of the program and of its Lease."""
@@ -125,7 +126,8 @@ def scheduler_program(  # noqa: PLR0913 - its options
         Eligibility(informers.nodes, configuration), configuration, upgrades, wall_clock
     )
     queue: WorkQueue[RequesterKey] = WorkQueue("scheduler", priority=by_priority(kinds))
-    nominations = Nominations(on_freed=partial(_retry_all, queue, unschedulable))
+    wakeups = Wakeups(queue, unschedulable, informers.cluster_state, kinds)
+    nominations = Nominations(on_freed=wakeups.queue_all)
     events = Events(recorder)
     policy = within_gpuid_scope(
         informers.quotas.within(by_family(policy)),
@@ -166,9 +168,10 @@ def scheduler_program(  # noqa: PLR0913 - its options
     controller.watch(gated, pods.keys)
     controller.watch(gated, gang_members(kinds), when=affects_gang)
     controller.watch(informers.pods, pods.short_of_resources, when=_frees_resources)
-    _retry_when_the_cluster_changes(controller, informers, unschedulable)
-    controller.watch(leases, lambda _: unschedulable.oldest_first(), when=leader_changed)
+    _watch_cluster(controller, informers, wakeups)
+    controller.watch(leases, wakeups.all, when=leader_changed)
     program.add_controller(controller)
+    program.add_task(wakeups.resync, leading=True)
     return program
 
 
@@ -195,42 +198,25 @@ def _gated_pods(
     )
 
 
-def _retry_when_the_cluster_changes(
-    controller: Controller[RequesterKey],
-    informers: Informers,
-    unschedulable: UnschedulableQueue[RequesterKey],
+def _watch_cluster(
+    controller: Controller[RequesterKey], informers: Informers, wakeups: Wakeups
 ) -> None:
-    def all_of_them(_: object) -> Iterable[RequesterKey]:
-        return unschedulable.oldest_first()
-
-    controller.watch(informers.vgpus, all_of_them)
-    controller.watch(informers.gpunodes, all_of_them)
-    controller.watch(informers.nodes, all_of_them, when=_node_changed)
-    controller.watch(informers.pods, all_of_them, when=_uses_whole_gpus)
-    controller.watch(informers.resourcequotas, all_of_them, when=gpu_limits_changed)
-    controller.watch(informers.gpuquotas, all_of_them, when=limits_changed)
-    controller.watch(informers.configmaps, all_of_them)
-
-
-def _retry_all(
-    queue: WorkQueue[RequesterKey], unschedulable: UnschedulableQueue[RequesterKey]
-) -> None:
-    for key in unschedulable.oldest_first():
-        queue.add(key)
-
-
-def _node_changed(change: Change[core_v1.Node]) -> bool:
-    """Whether more than the node's heartbeat changed."""
-    old, new = change.old, change.object
-    return old is None or (old.metadata.labels, old.spec, old.status) != (
-        new.metadata.labels,
-        new.spec,
-        new.status,
+    """Queue unschedulable requesters when the cluster changes in a way that may let them in."""
+    watched: tuple[Reflector[Any], ...] = (
+        informers.vgpus,
+        informers.gpunodes,
+        informers.nodes,
+        informers.pods,
     )
-
-
-def _uses_whole_gpus(change: Change[core_v1.Pod]) -> bool:
-    return change.object.whole_gpus > 0
+    for changed in watched:
+        controller.watch_changes(changed, wakeups.update_ledger)
+    controller.watch(informers.vgpus, wakeups.of_vgpu)
+    controller.watch(informers.pods, wakeups.of_placeholder)
+    controller.watch(informers.nodes, wakeups.all, when=node_changed)
+    controller.watch(informers.gpunodes, wakeups.all, when=gpunode_changed)
+    controller.watch(informers.resourcequotas, wakeups.all, when=gpu_limits_changed)
+    controller.watch(informers.gpuquotas, wakeups.all, when=limits_changed)
+    controller.watch(informers.configmaps, wakeups.all)
 
 
 def _frees_resources(change: Change[core_v1.Pod]) -> bool:

@@ -316,3 +316,27 @@ def test_log_lines_name_the_object_that_is_reconciled() -> None:
         await task
 
     run_virtual(main())
+
+
+def test_reconciles_that_await_nothing_let_others_run_between_them() -> None:
+    async def main() -> None:
+        order: list[object] = []
+
+        async def reconcile(key: Key) -> None:
+            order.append(key)
+
+        async def other() -> None:
+            for _ in range(3):
+                order.append("other")
+                await asyncio.sleep(0)
+
+        controller: Controller[Key] = Controller("test", reconcile)
+        for number in range(100):
+            controller.queue.add(Key("a", str(number)))
+        running = asyncio.create_task(controller.run())
+        await other()
+        controller.stop()
+        await running
+        assert order.index("other", 2) < 10, "the Lease waited for all keys"
+
+    run_virtual(main())

@@ -118,6 +118,13 @@ class ClusterState:
         """What quotas see of a share of a GPU of that model on a node, for a group."""
         return self.ledger().index(QuotaIndex).place(node, model, group)
 
+    def subscribe_to_growth(self, handler: Callable[[], None]) -> None:
+        """Call ``handler`` in :meth:`ledger` when a demand that did not fit before may fit.
+
+        It must return at once and not raise.
+        """
+        self._ledger.subscribe_to_growth(handler)
+
     def ledger(self) -> Ledger:
         """The core's ledger of the cluster, up to date; it is the same object each time.
 

@@ -18,6 +18,7 @@ from kubeshare.api.types.v1 import VGPU, GPUNode
 from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import LedgerError
 from kubeshare.core.gpuid import hashed_name
+from kubeshare.core.ledger.growth import device_grew, node_grew
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Change
@@ -61,6 +62,7 @@ class LedgerCache:
         self._nodes = nodes.store
         self._pods = pods.store
         self._on_built = built
+        self._on_growth: list[Callable[[], None]] = []
         self._ledger: Ledger | None = None
         self._changed_nodes: set[str] = set()
         self._changed_vgpus: set[str] = set()
@@ -83,6 +85,13 @@ class LedgerCache:
             log.warning("the ledger is built anew", error=str(error))
             return self._build()
         return ledger
+
+    def subscribe_to_growth(self, handler: Callable[[], None]) -> None:
+        """Call ``handler`` in :meth:`now` when a demand that did not fit before may fit.
+
+        It must return at once and not raise.
+        """
+        self._on_growth.append(handler)
 
     # ledger_builder.ClusterObjects
 
@@ -140,9 +149,20 @@ class LedgerCache:
         for vgpu in self._pool.all():
             ledger_builder.set_device(built, ledger_builder.device_entry(vgpu, self))
         self._on_built()
+        self._report_growth()
         return built
 
+    def _report_growth(self) -> None:
+        for handler in self._on_growth:
+            handler()
+
     def _catch_up(self, ledger: Ledger) -> None:
+        if self._update(ledger):
+            self._report_growth()
+
+    def _update(self, ledger: Ledger) -> bool:
+        """Build the marked entries again; whether a demand may fit that did not before."""
+        grown = False
         # A vGPU changes the entry of its node too: its GPU is not free.
         while self._changed_vgpus:
             name = self._changed_vgpus.pop()
@@ -161,6 +181,7 @@ class LedgerCache:
                     ledger_builder.set_device(ledger, device)
             elif before is not None:
                 ledger_builder.remove_device(ledger, name)
+            grown = grown or device_grew(before, ledger.devices.get(name))
         while self._changed_nodes:
             name = self._changed_nodes.pop()
             node = self._nodes.get(name)
@@ -171,6 +192,8 @@ class LedgerCache:
                     ledger.set_node(entry)
             elif before_node is not None:
                 ledger.remove_node(name)
+            grown = grown or node_grew(before_node, ledger.nodes.get(name))
+        return grown
 
 
 def _node(pod: core_v1.Pod) -> list[str]:

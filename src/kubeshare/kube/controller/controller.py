@@ -197,6 +197,8 @@ class Controller(Generic[K]):
                 current_reconcile.set(None)
                 if not in_background:
                     self.queue.done(key)
+            # A reconcile that awaits nothing must not keep the Lease and the probes waiting.
+            await asyncio.sleep(0)
 
     async def _finish_in_background(self, key: K, rest: InBackground) -> None:
         try:

@@ -189,6 +189,10 @@ class Requester(Protocol):
         """Set its condition to scheduled, whoever made the decision."""
         ...
 
+    def shows(self, reason: Reason) -> bool:
+        """Whether its condition says for its present spec that it is not scheduled, and why."""
+        ...
+
     async def set_condition(self, reason: Reason, message: str) -> bool:
         """Set its condition to not scheduled; whether the condition changed."""
         ...

@@ -259,6 +259,10 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
     async def confirm(self) -> None:
         """Do nothing: the condition was written while the pod was gated."""
 
+    def shows(self, reason: Reason) -> bool:
+        known = self.view.condition(CONDITION_POD_SCHEDULED)
+        return known is not None and (known.status, known.reason) == ("False", reason)
+
     async def set_condition(self, reason: Reason, message: str) -> bool:
         return await self._write("False", reason, message) is not None
 

@@ -148,6 +148,14 @@ class _SharePodRequester(RequesterObject[SharePods, SharePod]):
         if not self.confirmed:
             await self._write("True", *self._scheduled)
 
+    def shows(self, reason: Reason) -> bool:
+        known = find_condition(self.view.status.conditions, CONDITION_SCHEDULED)
+        return (
+            known is not None
+            and (known.status, known.reason) == ("False", reason)
+            and known.observed_generation == self.view.metadata.generation
+        )
+
     async def set_condition(self, reason: Reason, message: str) -> bool:
         return await self._write("False", reason, message)
 

@@ -1,0 +1,156 @@
+"""Unschedulable requesters are tried again when that may help, and not otherwise."""
+
+import asyncio
+from typing import Any
+
+from expectations.scheduling import expect_decided, expect_pending, expect_scheduled
+from fakes import manifests
+from fakes.cluster import FakeCluster, scenario
+from kubeshare.api.types.v1 import VGPUS
+from kubeshare.core.ledger.device import Node
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.kube.meta import Key
+from kubeshare.kube.resources import NODES
+from kubeshare.scheduler.explanations import PLACES_AT_ONCE, Explanations
+from kubeshare.scheduler.requesters.base import RequesterKey
+from kubeshare.scheduler.wakeups import RESYNC_SECONDS
+from kubeshare.simulator.control import run_virtual
+
+Raw = dict[str, Any]
+
+
+def looks(cluster: FakeCluster) -> int:
+    return cluster.reconciles("scheduler")["scheduler"]
+
+
+async def fill(cluster: FakeCluster, *requests: str) -> str:
+    """Lets the scheduler fill the one GPU, and one SharePod wait; the GPUID."""
+    cluster.start("scheduler")
+    for number, request in enumerate(requests):
+        cluster.share(f"a{number}", request, memory="1Gi")
+    gpuid = (await expect_scheduled(cluster, "a0")).gpuid
+    cluster.share("waits", "0.6", memory="1Gi")
+    await expect_pending(cluster, "waits", "0.6 asked")
+    await cluster.quiet()
+    return gpuid
+
+
+def change_holders(cluster: FakeCluster, gpuid: str, *holders: Raw) -> None:
+    def change(obj: Raw) -> None:
+        obj["status"]["holders"] = list(holders)
+
+    cluster.server.change(VGPUS, gpuid, "", change)
+
+
+def holders_of(cluster: FakeCluster, gpuid: str) -> list[Raw]:
+    stored = cluster.server.stored(VGPUS, gpuid)
+    assert stored is not None
+    found: list[Raw] = stored["status"]["holders"]
+    return found
+
+
+@scenario(n1=1)
+async def test_a_holder_that_comes_and_a_heartbeat_wake_nobody(cluster: FakeCluster) -> None:
+    gpuid = await fill(cluster, "0.5")
+    before = looks(cluster)
+    more = manifests.holder("other", "other", requestMicros=100_000)
+    change_holders(cluster, gpuid, *holders_of(cluster, gpuid), more)
+
+    def beat(obj: Raw) -> None:
+        obj["status"]["conditions"][0]["lastHeartbeatTime"] = "2026-01-01T00:00:10Z"
+
+    cluster.server.change(NODES, "n1", "", beat)
+    await cluster.quiet()
+    assert looks(cluster) == before
+
+
+@scenario(n1=1)
+async def test_a_holder_that_leaves_lets_one_in(cluster: FakeCluster) -> None:
+    gpuid = await fill(cluster, "0.5", "0.3")
+    change_holders(cluster, gpuid)
+    await expect_scheduled(cluster, "waits")
+
+
+@scenario(n1=1)
+async def test_less_that_a_holder_asks_for_lets_one_in(cluster: FakeCluster) -> None:
+    gpuid = await fill(cluster, "0.5")
+    [only] = holders_of(cluster, gpuid)
+    change_holders(cluster, gpuid, only | {"requestMicros": 300_000})
+    await expect_scheduled(cluster, "waits")
+
+
+@scenario(n1=1)
+async def test_room_that_comes_back_while_watches_are_silent_is_found(
+    cluster: FakeCluster,
+) -> None:
+    """The watch never shows the holder that this program added, and that another removed."""
+    cluster.start("scheduler")
+    cluster.share("a", "0.2", memory="1Gi")
+    gpuid = (await expect_scheduled(cluster, "a")).gpuid
+    await cluster.quiet()
+    cluster.server.freeze_watches()
+    before = holders_of(cluster, gpuid)
+    cluster.share("b", "0.5", memory="1Gi")
+    cluster.share("waits", "0.6", memory="1Gi")
+    cluster.server.freeze_watches(frozen=False)
+    cluster.server.reset_watches()
+    await expect_decided(cluster, "b", "waits")
+    change_holders(cluster, gpuid, *before)
+    await expect_scheduled(cluster, "waits")
+
+
+@scenario(n1=1)
+async def test_a_node_that_comes_back_lets_one_in(cluster: FakeCluster) -> None:
+    def cordon(obj: Raw) -> None:
+        obj.setdefault("spec", {})["unschedulable"] = True
+
+    def uncordon(obj: Raw) -> None:
+        obj["spec"]["unschedulable"] = False
+
+    cluster.server.change(NODES, "n1", "", cordon)
+    cluster.start("scheduler")
+    cluster.share("waits", "0.6", memory="1Gi")
+    await expect_pending(cluster, "waits", "cordoned")
+    await cluster.quiet()
+    cluster.server.change(NODES, "n1", "", uncordon)
+    await expect_scheduled(cluster, "waits")
+
+
+@scenario(n1=1)
+async def test_all_are_looked_at_now_and_then_without_a_cause(cluster: FakeCluster) -> None:
+    await fill(cluster, "0.5")
+    before = looks(cluster)
+    await cluster.quiet(RESYNC_SECONDS + 1)
+    assert looks(cluster) == before + 1
+
+
+@scenario(n1=1)
+async def test_on_a_small_cluster_all_say_what_is_left_now(cluster: FakeCluster) -> None:
+    gpuid = await fill(cluster, "0.5")
+    for number in range(5):
+        cluster.share(f"w{number}", "0.9", memory="1Gi")
+        await expect_pending(cluster, f"w{number}", "compute 0.5 left, 0.9 asked")
+    [only] = holders_of(cluster, gpuid)
+    change_holders(cluster, gpuid, only | {"requestMicros": 450_000})
+    for number in range(5):
+        await expect_pending(cluster, f"w{number}", "compute 0.55 left, 0.9 asked")
+
+
+def test_on_a_large_cluster_the_reasons_of_many_are_renewed_seldom() -> None:
+    async def main() -> None:
+        explanations, key = Explanations(), RequesterKey("SharePod", Key("d", "a"))
+        large = Ledger([Node(f"n{number}") for number in range(10 * PLACES_AT_ONCE)])
+        assert explanations.is_due(key)
+        explanations.computed(key, large, 1000)
+        assert not explanations.is_due(key)
+        await asyncio.sleep(10 * RESYNC_SECONDS)
+        assert not explanations.is_due(key), "all of them would take the whole processor"
+        await asyncio.sleep(100 * RESYNC_SECONDS)
+        assert explanations.is_due(key)
+        explanations.computed(key, Ledger([Node("n1")]), PLACES_AT_ONCE)
+        assert explanations.is_due(key)
+        explanations.computed(key, large, 1)
+        explanations.forget(key)
+        assert explanations.is_due(key)
+
+    run_virtual(main())
