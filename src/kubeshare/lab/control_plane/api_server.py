@@ -36,7 +36,7 @@ from kubeshare.lab.images import binaries
 from kubeshare.lab.progress import Progress
 
 ADMIN = ("lab-admin", ("system:masters",))
-_READY_SECONDS = 90.0
+_READY_SECONDS = 180.0
 _POLL_SECONDS = 0.05
 
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from kubeshare.lab.errors import LabError
 
 ROOT = Path("/sys/fs/cgroup")
-_REMOVE_SECONDS = 15.0
+_REMOVE_SECONDS = 60.0
 _POLL_SECONDS = 0.05
 
 
