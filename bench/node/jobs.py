@@ -30,7 +30,7 @@ from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.statuses import wait_status
 from kubeshare.tokens.wire.protocol import CLAIM_FOLDER_ENV, COUNTERS_FILE_ENV
 
-_DEADLINE_S = 20.0
+_DEADLINE_S = 60.0
 
 
 def eventually(question: Callable[[], object], what: str, seconds: float = _DEADLINE_S) -> None:

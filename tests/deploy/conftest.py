@@ -31,7 +31,7 @@ def cluster(apiserver: ApiServer) -> ApiServer:
     ours = manifests.load(manifests.Options())
     cluster_wide = [manifest for manifest in ours if manifest["kind"] in CLUSTER_KINDS]
     apiserver.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(cluster_wide))
-    apiserver.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    apiserver.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
     # The API server refuses requests for a kind with 429 while it fills its cache.
     wait_until(lambda: _are_listed(apiserver), "the kinds to be served")
     # The API server learns of policies in the order in which they came, a second later or two.

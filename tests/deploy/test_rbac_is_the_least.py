@@ -153,7 +153,7 @@ def strict() -> Iterator[ApiServer]:
         wanted |= {"ClusterRole", "ClusterRoleBinding"}
         ours = [each for each in manifests.load(manifests.Options()) if each["kind"] in wanted]
         server.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(ours))
-        server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+        server.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
         yield server
 
 

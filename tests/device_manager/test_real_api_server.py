@@ -58,7 +58,7 @@ def installed(apiserver: ApiServer) -> Iterator[ApiServer]:
     wanted = [manifest for manifest in ours if manifest["kind"] not in NOT_INSTALLED]
     wanted.append({"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}})
     apiserver.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(wanted))
-    apiserver.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=60s")
+    apiserver.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
     yield apiserver
     free = '{"metadata": {"finalizers": null}}'
     for name in apiserver.kubectl("get", "shp", "-n", NAMESPACE, "-o", "name").split():
@@ -230,7 +230,7 @@ async def _life(server: ApiServer) -> None:
         assert wide[0].split() == [*_COLUMNS, "WHY", "UUID", "MODEL", "MESSAGE", "IP", "AGE"]
         assert wide[1].split()[:-1] == [*row, "GPU-0a", "V100", "10.0.0.7"]
         assert "GPU-0a" in server.kubectl("get", "vgpu")
-        server.kubectl("wait", "--for=condition=Ready", "shp/a", "-n", NAMESPACE, "--timeout=60s")
+        server.kubectl("wait", "--for=condition=Ready", "shp/a", "-n", NAMESPACE, "--timeout=180s")
         status = (await client.get(SHAREPODS, "a", NAMESPACE))["status"]
         assert (status["podIP"], status["startTime"]) == ("10.0.0.7", "2026-01-01T00:00:30Z")
 
@@ -418,7 +418,7 @@ async def _deletions(server: ApiServer) -> None:
         assert not await has_gone("swept", OTHER)
         await cluster.end("swept", OTHER)
         await asyncio.to_thread(
-            server.kubectl, "wait", "--for=delete", f"namespace/{OTHER}", "--timeout=60s"
+            server.kubectl, "wait", "--for=delete", f"namespace/{OTHER}", "--timeout=180s"
         )
 
 
