@@ -17,6 +17,8 @@ MEASURING := -n 3 --dist=loadgroup
 NODE_TESTS := tests/lab tests/e2e/owned $(patsubst %,tests/e2e/test_%.py,migrating kinds_of_nodes dra_node restarts)
 # What phases at once print, line by line. sed ends with its input, whatever interrupts make.
 label = 2>&1 | sed -u 's/^/$(1) | /'
+# Where it is set, every process of pytest would rewrite and compile all tests anew.
+unexport PYTHONDONTWRITEBYTECODE
 # A cluster is used only where it is named on the command line, not because a shell exports one.
 CLUSTER := $(if $(filter command,$(origin KUBECONFIG)),$(KUBECONFIG))
 
@@ -48,7 +50,7 @@ $(VENV)/.ready: requirements/uv.txt requirements/dev.txt requirements/clients.tx
 	  chmod +x $(VENV)/bin/$$name; done
 	@touch $@
 
-# Where PYTHONDONTWRITEBYTECODE is set, every process would compile all that it imports anew.
+# Programs that write no bytecode would compile all that they import anew.
 setup: $(VENV)/.ready ## bring the Python environment up to date (instant when it is)
 	@$(PYTHON) -m compileall -q src tests/fakes
 

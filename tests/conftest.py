@@ -1,5 +1,6 @@
 """Shared by all tests: hypothesis profiles, one API server, and rules for the order of tests."""
 
+import gc
 from collections.abc import Iterator
 
 import pytest
@@ -44,6 +45,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # One worker of pytest-xdist takes them all.
             item.add_marker(pytest.mark.xdist_group("apiserver"))
     items.sort(key=_place)
+
+
+def pytest_collection_finish() -> None:
+    """Keep the garbage collector from going through thousands of tests and modules again."""
+    gc.freeze()
 
 
 def _place(item: pytest.Item) -> int:

@@ -15,6 +15,7 @@ Manifest = dict[str, Any]
 # Each group depends on those before it: policies and programs use kinds that must exist.
 _FOLDERS = ("crds", "policies", "programs", "rbac")
 _EXTENDER = "extender"
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEFAULT_IMAGE = "kubeshare:dev"
 _DRIVER_ROOT_VOLUME = "driver-root"
 _KINDS: dict[tuple[str, str], Resource[Manifest]] = {
@@ -95,7 +96,7 @@ def resource_of(manifest: Manifest) -> Resource[Manifest]:
 
 def _documents(path: Path) -> Iterator[Manifest]:
     try:
-        loaded = list(yaml.safe_load_all(path.read_text()))
+        loaded = list(yaml.load_all(path.read_text(), Loader=_LOADER))
     except (OSError, yaml.YAMLError) as error:
         raise ManifestError(f"{path}: {error}") from error
     for document in loaded:

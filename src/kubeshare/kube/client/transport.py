@@ -109,7 +109,7 @@ class Transport:
         query: Mapping[str, str] | None,
         limit: int,
     ) -> RawResponse:
-        target = f"{call.path}?{urlencode(query)}" if query else call.path
+        target = _target(call, query)
         method = _METHODS.get(call.verb, "GET")
         if self._direct is not None:
             return await self._direct.send_direct(method, target, content_type, body, limit=limit)
@@ -134,7 +134,7 @@ class Transport:
             ConfigError: no credentials could be obtained.
         """
         self.requests[call.verb, call.target] += 1
-        request = self._client.build_request("GET", call.path, params=query)
+        request = self._client.build_request("GET", _target(call, query))
         with self._translate_errors(call):
             async with asyncio.timeout(self._timeout):
                 response = await self._client.send(request, stream=True)
@@ -174,6 +174,10 @@ class Transport:
             if translated := credentials_error(error):
                 raise translated from error
             raise
+
+
+def _target(call: Call, query: Mapping[str, str] | None) -> str:
+    return f"{call.path}?{urlencode(query)}" if query else call.path
 
 
 async def _read_response(response: httpx2.Response) -> RawResponse:

@@ -31,6 +31,10 @@ class _Connection(httpx2.AsyncClient, DirectSender):
         self._server = server
         self._name = name
 
+    async def send(self, request: httpx2.Request, **_: Any) -> httpx2.Response:
+        """Open a watch; in memory there are no credentials, redirects or cookies."""
+        return await self._server.handle_async_request(request)
+
     async def send_direct(
         self,
         method: str,
