@@ -12,7 +12,7 @@ from core.builders import a_demand, a_device, a_holder, a_node
 from core.clusters import POLICIES, Asker, Cluster
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.gang import GangPlacement, place_gang
+from kubeshare.core.gang import GangPlacement, place_gang, placements
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy, policy
 from kubeshare.core.units import MICROS
@@ -200,3 +200,14 @@ def test_what_is_placed_can_be_carried_out_and_is_enough(
     assert len(answer.placed) == (answer.room_for if answer.room_for >= needed else 0)
     assert (answer.unplaced is None) == (answer.room_for == len(members))
     binder(ledger, answer)  # raises where a GPU would be over-committed
+
+
+def test_the_last_step_is_the_answer_and_no_step_leaves_a_trace() -> None:
+    ledger = Ledger([a_node(free=3)])
+    before = Ledger([a_node(free=3)])
+    steps = []
+    for step in placements(LOCALITY, ledger, four(), 4):
+        assert ledger == before, "the members of an order that failed are still there"
+        steps.append(step)
+    assert steps[-1] == place_gang(LOCALITY, ledger, four(), 4)
+    assert not any(step.whole for step in steps[:-1])

@@ -47,6 +47,7 @@ def test_each_label_is_in_the_table(label: str) -> None:
 def test_the_numbers_of_the_page_are_those_of_the_programs() -> None:
     default = Configuration()
     assert f"`gangTimeoutSeconds` ({default.gang_timeout_seconds:g}," in PAGE
+    assert f"`gangMembers` ({default.gang_members}," in PAGE
     assert not default.preemption
     assert (NOMINATION_SECONDS, "for three minutes at most" in PAGE) == (180, True)
     assert (RETRY_SECONDS, "again after ten seconds" in PAGE) == (10, True)

@@ -143,6 +143,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
         autoscaler: how demands without a GPU are shown to a cluster autoscaler.
         gang_timeout_seconds: how long a gang may hold shares without having started; then it
             releases them all.
+        gang_members: how many members of one gang may wait for GPUs at once.
         preemption: whether a pending demand may have preemptible pods of lower priority
             evicted.
         gpu_failure: whether pods on a failed GPU are kept, or evicted through the eviction API,
@@ -162,6 +163,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     vcuda: VcudaConfiguration = field(default_factory=VcudaConfiguration)
     autoscaler: AutoscalerConfiguration = field(default_factory=AutoscalerConfiguration)
     gang_timeout_seconds: Annotated[float, Meta(ge=1, le=24 * 3600)] = 300.0
+    gang_members: Annotated[int, Meta(ge=1, le=10_000)] = 512
     preemption: bool = False
     gpu_failure: Literal["keep", "evict"] = "keep"
     set_aside_seconds: Annotated[float, Meta(ge=1, le=3600)] = 60.0

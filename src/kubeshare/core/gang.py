@@ -102,14 +102,26 @@ def place_gang(
         members: those that are not placed yet, in the order that is tried first.
         needed: how many of them have to fit, at least one. If more fit, they are placed too.
     """
+    return list(placements(policy, ledger, members, needed))[-1]
+
+
+def placements(
+    policy: Policy, ledger: Ledger, members: Sequence[Demand], needed: int
+) -> Iterator[GangPlacement]:
+    """Place the members of a gang step by step; the last answer is that of :func:`place_gang`.
+
+    After each order in which the members are tried, the best answer so far. The ledger may change
+    between two steps: an answer with which the gang can start is valid for the ledger of its step.
+    """
     best = GangPlacement(room_for=-1)
     for order in islice(_orders(members), ORDERS):
         placement = _in_order(policy, ledger, order)
         if placement.room_for > best.room_for:
             best = placement
         if best.room_for >= needed:
-            return best
-    return msgspec.structs.replace(best, placed=())
+            yield best
+            return
+        yield msgspec.structs.replace(best, placed=())
 
 
 def _in_order(policy: Policy, ledger: Ledger, members: Sequence[Demand]) -> GangPlacement:

@@ -236,6 +236,10 @@ class Binder:
             self._explanations.computed(key, message.ledger, len(self._unschedulable))
             await self.set_condition(requester, reason, message.message(), message.suggest)
 
+    def await_room(self, requester: Requester) -> None:
+        """Queue a requester to be tried when the cluster changes; its condition stays."""
+        self._unschedulable.add(requester.key, requester.created)
+
     async def set_condition(
         self,
         requester: Requester,

@@ -68,7 +68,7 @@ class Scheduler:
                 if requester is None:
                     self._context.binder.forget(key)
                     self._context.nominations.remove(str(key))
-                    self._gangs.forget_gone()
+                    self._gangs.forget_gone(key)
                     return None
                 try:
                     return await self._reconcile_once(requester)

@@ -169,6 +169,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
     controller.watch(gated, gang_members(kinds), when=affects_gang)
     controller.watch(informers.pods, pods.short_of_resources, when=_frees_resources)
     _watch_cluster(controller, informers, wakeups)
+    controller.watch(informers.configmaps, gangs.oversized)
     controller.watch(leases, wakeups.all, when=leader_changed)
     program.add_controller(controller)
     program.add_task(wakeups.resync, leading=True)

@@ -1,6 +1,8 @@
 """Gangs of SharePods: enough members at once, or none."""
 
 import asyncio
+from collections.abc import Iterator
+from typing import Any
 
 import pytest
 
@@ -14,10 +16,11 @@ from expectations.scheduling import (
     expect_scheduled,
 )
 from expectations.vgpus import expect_holder_count, expect_holders, expect_holding, expect_no_vgpus
-from fakes.cluster import FakeCluster, scenario
+from fakes.cluster import FakeCluster, run_scenario, scenario
 from fakes.cluster.state import gates, holding, is_scheduled
 from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
+from kubeshare.core.gang import GangPlacement, placements
 from kubeshare.kube.resources import NODES
 from kubeshare.simulator.control import Fault, run_virtual
 
@@ -422,3 +425,50 @@ async def test_a_member_that_is_done_counts_for_the_others_of_its_job_and_for_no
     await expect_pending(cluster, "d", reason="GangIncomplete")
     cluster.plain("e", "1", labels=labels(2), owner="second job")
     await expect_running(cluster, "d", "e")
+
+
+@scenario(n1=2)
+async def test_a_gang_larger_than_allowed_is_refused_with_the_numbers(
+    cluster: FakeCluster,
+) -> None:
+    cluster.configure(gangMembers=2)
+    cluster.start("scheduler")
+    gang(cluster, "a", "b", "c", needed=2, request="0.1")
+    for name in "abc":
+        words = "more than 2 members of gang g wait, and gangMembers is 2"
+        await expect_pending(cluster, name, "sharedgpu/group_name", words, reason="Invalid")
+    assert not cluster.vgpus()
+    cluster.configure(gangMembers=3)
+    await expect_all_scheduled(cluster, *"abc")
+
+
+def test_a_gang_without_room_is_tried_once_for_all_that_come_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """And the loop runs between two orders: the Lease and the probes get their turn."""
+    tried: list[int] = []
+    turns: list[int] = []
+
+    def counting(*arguments: Any) -> Iterator[GangPlacement]:
+        tried.append(0)
+        for each in placements(*arguments):
+            before = len(turns)
+            asyncio.get_running_loop().call_soon(turns.append, 1)
+            yield each
+            tried[-1] += 1
+            assert len(turns) > before, "two orders without a turn for others"
+
+    async def main(cluster: FakeCluster) -> None:
+        names = [f"m{number}" for number in range(20)]
+        for number, name in enumerate(names):
+            cluster.share(name, f"0.{70 + number}", labels=labels(20))
+        cluster.start("scheduler")
+        await expect_pending(cluster, "m19", reason="GangNoRoom")
+        await cluster.quiet()
+        assert len(tried) <= 3, "every member tried the whole gang"
+        assert max(tried) > 10, "there was one order only"
+        cluster.add_node("n2", 19)
+        await expect_all_scheduled(cluster, *names)
+
+    monkeypatch.setattr("kubeshare.scheduler.gang.scheduling.placements", counting)
+    run_scenario(main, n1=1)

@@ -125,6 +125,11 @@ class ClusterState:
         """
         self._ledger.subscribe_to_growth(handler)
 
+    @property
+    def growths(self) -> int:
+        """How often a demand that did not fit in the ledger before might fit."""
+        return self._ledger.growths
+
     def ledger(self) -> Ledger:
         """The core's ledger of the cluster, up to date; it is the same object each time.
 

@@ -44,6 +44,9 @@ class LedgerCache:
         built: called after the whole ledger has been built: at the start, when the scope of
             labels or an entry cannot be replaced, and when more has changed than there are
             entries.
+
+    Attributes:
+        growths: how often a demand that did not fit before might fit.
     """
 
     def __init__(  # noqa: PLR0913 - what it is built from
@@ -62,6 +65,7 @@ class LedgerCache:
         self._nodes = nodes.store
         self._pods = pods.store
         self._on_built = built
+        self.growths = 0
         self._on_growth: list[Callable[[], None]] = []
         self._ledger: Ledger | None = None
         self._changed_nodes: set[str] = set()
@@ -153,6 +157,7 @@ class LedgerCache:
         return built
 
     def _report_growth(self) -> None:
+        self.growths += 1
         for handler in self._on_growth:
             handler()
 

@@ -8,8 +8,9 @@ enough are placed are scheduled one by one.
 """
 
 import asyncio
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import islice
 
 from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.predicates.eligibility import Eligible
@@ -18,8 +19,10 @@ from kubeshare.api.types.reasons import Reason
 from kubeshare.api.vgpu_readiness import Blocker
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
-from kubeshare.core.gang import Gang, GangPlacement, place_gang
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.gang import Gang, GangPlacement, placements
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.dialects.priority_and_gang import GROUP_NAME
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter, earliest
 from kubeshare.kube.controller.pending import NotBefore, PendingSince
@@ -34,8 +37,9 @@ from kubeshare.scheduler.gang.members import (
     gang_terms,
     name_of_gang,
 )
+from kubeshare.scheduler.gang.refusals import RecentRefusals
 from kubeshare.scheduler.preemption.preemption import RoomRequest
-from kubeshare.scheduler.requesters.base import Requester
+from kubeshare.scheduler.requesters.base import Requester, RequesterKey
 from kubeshare.scheduler.scheduling import decide, explain, restrict_nodes
 
 
@@ -61,9 +65,16 @@ class GangScheduler:
         self._timed_out: NotBefore[Key] = NotBefore()  # gangs that are not tried for a while
         self._timeout_messages: dict[Key, str] = {}
         self._nominated: set[Key] = set()  # gangs for which pods may be evicted
+        self._no_room = RecentRefusals()
+        self._oversized: set[RequesterKey] = set()  # members of gangs that are too large
 
-    def forget_gone(self) -> None:
-        """Drop the timers of gangs without members, and free the room reserved for them."""
+    def oversized(self, _: object) -> Iterable[RequesterKey]:
+        """The members of gangs that are larger than the configuration allows."""
+        return tuple(self._oversized)
+
+    def forget_gone(self, key: RequesterKey) -> None:
+        """Drop what is known about a requester that is gone, and about gangs without members."""
+        self._oversized.discard(key)
         known = {*self._reserved, *self._timeout_messages, *self._nominated}
         for gang in known:
             if not self._has(gang):
@@ -96,6 +107,12 @@ class GangScheduler:
             NotFoundError: a member is gone.
             ApiError: the nodes of a member cannot be found out now.
         """
+        self._check_size(requester, gang)
+        name = Key(requester.key.key.namespace, gang.name)
+        if left := self._no_room.seconds_left(name, self._context.cluster_state.growths):
+            # Its members have events one after the other: one answer is enough for all of them.
+            self._context.binder.await_room(requester)
+            return GangResult(RequeueAfter(left) if self._no_room.ask_again(name) else None)
         await self._prepare(requester, gang)
         members = self._members(requester, gang)
         oldest = members.all[0].requester
@@ -117,9 +134,13 @@ class GangScheduler:
 
     async def _place(self, requester: Requester, members: Members) -> GangResult | None:
         request, eligible = self._request(members)
-        placement = self._placement(request, eligible)
+        self._context.cluster_state.ledger()
+        growths = self._context.cluster_state.growths
+        placement = await self._placement(request, eligible)
         if not placement.whole:
-            return await self._wait_for_room(members, request, placement)
+            result = await self._wait_for_room(members, request, placement)
+            self._no_room.note(members.key, growths)
+            return result
         await self._context.pool.reserve_all(
             [
                 Reservation(each.demand, each.decision, each.demand.attempt + 1)
@@ -133,17 +154,32 @@ class GangScheduler:
 
     async def _prepare(self, requester: Requester, gang: Gang) -> None:
         """Read what is needed to know the nodes of every member."""
-        for each in self._in_gang(requester, gang):
+        for each in tuple(self._in_gang(requester, gang)):
             if not each.decided and not each.finished:
                 await each.prepare()
 
-    def _in_gang(self, requester: Requester, gang: Gang) -> list[Requester]:
-        """All requesters that name a gang."""
-        return [
+    def _check_size(self, requester: Requester, gang: Gang) -> None:
+        """Check that no more members wait than may be placed together.
+
+        Raises:
+            InvalidValueError: there are more; the field is the label of the gang.
+        """
+        most = self._configuration.now().gang_members
+        waiting = (
             each
-            for kind in self._context.kinds.values()
-            for each in kind.in_gang(requester.key.key.namespace, gang.name)
-        ]
+            for each in self._in_gang(requester, gang)
+            if not each.decided and not each.finished
+        )
+        if gang.min_available > most or next(islice(waiting, most, None), None) is not None:
+            words = f"more than {most} members of gang {gang.name} wait, and gangMembers is {most}"
+            self._oversized.add(requester.key)
+            raise InvalidValueError(GROUP_NAME, words)
+        self._oversized.discard(requester.key)
+
+    def _in_gang(self, requester: Requester, gang: Gang) -> Iterator[Requester]:
+        """All requesters that name a gang."""
+        for kind in self._context.kinds.values():
+            yield from kind.in_gang(requester.key.key.namespace, gang.name)
 
     def _members(self, requester: Requester, gang: Gang) -> Members:
         """The members of a gang that exist now.
@@ -181,7 +217,9 @@ class GangScheduler:
         )
         return request, eligible
 
-    def _placement(self, request: RoomRequest, eligible: Mapping[str, Eligible]) -> GangPlacement:
+    async def _placement(
+        self, request: RoomRequest, eligible: Mapping[str, Eligible]
+    ) -> GangPlacement:
         context = self._context
         now = asyncio.get_running_loop().time()
         reserving = context.nominations.policy(context.policy, request.uids, request.priority, now)
@@ -197,8 +235,16 @@ class GangScheduler:
             nodes = requester.filter_for_gang(eligible[demand.uid], placed(ledger))
             return decide(reserving, ledger, demand, nodes)
 
+        best = GangPlacement(room_for=0)
         ledger = context.cluster_state.ledger()
-        return place_gang(policy, ledger, request.demands, request.needed)
+        for best in placements(policy, ledger, request.demands, request.needed):
+            if best.whole:
+                break
+            # One order takes milliseconds, all of them a second: the Lease must not wait.
+            await asyncio.sleep(0)
+            if context.cluster_state.ledger() is not ledger:
+                raise StaleDecisionError("the ledger was built anew")
+        return best
 
     async def _wait_for_room(
         self, members: Members, request: RoomRequest, placement: GangPlacement
