@@ -7,7 +7,7 @@ properties, cached functions, constants and defaults are changed as well. What h
 meaning when the program runs is not: annotations, type aliases, imports. Nor is what is logged,
 as in PIT (``avoidCallsTo``): its wording is for people and may change at any time. Nor is what
 shows only where the program is wrong already, ``strict=`` of ``zip``, or only in a process of its
-own, below ``if __name__``.
+own, below ``if __name__``; nor ``None`` for an argument ``False``.
 """
 
 import ast
@@ -93,7 +93,7 @@ class _Visitor(cst.CSTVisitor):
         for kind, operator in mutation_operators:
             if isinstance(node, kind):
                 for mutated in operator(node):
-                    if _strict_of_zip(mutated) == _strict_of_zip(node):
+                    if _means_something(node, mutated):
                         self._add(node, mutated)
         return True
 
@@ -148,6 +148,25 @@ def _is_unmutated(node: cst.CSTNode) -> bool:
             return not isinstance(default, _SIMPLE_DEFAULTS)
         case _:
             return isinstance(node, _UNMUTATED)
+
+
+def _means_something(node: cst.CSTNode, mutated: cst.CSTNode) -> bool:
+    """Whether a change of a node could show in a program that is right."""
+    if _strict_of_zip(mutated) != _strict_of_zip(node):
+        return False
+    if not (isinstance(node, cst.Call) and isinstance(mutated, cst.Call)):
+        return True
+    # Both are false; that it becomes true is a mutant of its own.
+    none_for_false = [
+        (before, after)
+        for before, after in zip(node.args, mutated.args, strict=False)
+        if _is_name(before, "False") and _is_name(after, "None")
+    ]
+    return not none_for_false
+
+
+def _is_name(argument: cst.Arg, name: str) -> bool:
+    return isinstance(argument.value, cst.Name) and argument.value.value == name
 
 
 def _strict_of_zip(node: object) -> list[str]:

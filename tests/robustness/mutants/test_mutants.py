@@ -96,6 +96,17 @@ def test_what_asserts_or_runs_in_a_process_of_its_own_is_not_mutated(folder: Pat
     }
 
 
+def test_an_argument_that_is_false_becomes_true_and_not_none(folder: Path) -> None:
+    (folder / "box.py").write_text("fill(box, False, deep=False)\n")
+    assert {each.change for each in mutants_of(folder, "box.py")} == {
+        f"fill(box, False, deep=False) → fill({arguments})"
+        for arguments in (
+            *("None, False, deep=False", "False, deep=False", "box, deep=False", "box, False, "),
+            *("box, True, deep=False", "box, False, deep=True"),
+        )
+    }
+
+
 def test_a_mutant_knows_the_lines_of_its_statement(folder: Path) -> None:
     last = len(TEXT.splitlines())
     change = "return number // 2 if number else -1 → return number // 2 if number else +1"
