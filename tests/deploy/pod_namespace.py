@@ -2,6 +2,7 @@
 
 import json
 from typing import Any
+from uuid import uuid4
 
 import yaml
 
@@ -32,7 +33,13 @@ class Namespace:
         **spec: Any,
     ) -> Raw:
         """Make a pod; what is refused raises LabError."""
-        metadata = {"generateName": "p-", "annotations": annotations or {}, "labels": labels or {}}
+        metadata: Raw = {"annotations": annotations or {}, "labels": labels or {}}
+        if by == DEVICES:
+            # It creates the pods of SharePods only.
+            name = f"p-{uuid4().hex[:8]}"
+            metadata |= {"name": name, "ownerReferences": [sharepod_owner(name)]}
+        else:
+            metadata["generateName"] = "p-"
         body = {"containers": [{"name": "main", "image": "x"}], **spec}
         manifest = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": body}
         arguments = ["create", "-n", self.name, "-f", "-", "-o", "json"]
@@ -53,6 +60,12 @@ class Namespace:
             )
         )
         return answer
+
+
+def sharepod_owner(name: str) -> Raw:
+    """The reference of a pod to its SharePod, which has the same name."""
+    owner = {"apiVersion": "kubeshare.nthu/v1", "kind": "SharePod", "name": name, "uid": "1"}
+    return owner | {"controller": True}
 
 
 def gates(pod: Raw) -> list[str]:

@@ -5,6 +5,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from deploy.pod_namespace import sharepod_owner
+from fakes import manifests
 from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
 
@@ -35,10 +37,13 @@ def create_pod(
     limits = {"kubeshare.nthu/vgpu": "1"} if shares else {}
     container = {"name": "main", "image": "train:1", "resources": {"limits": limits}}
     spec = {"containers": [container]} | ({"nodeName": node} if node else {})
-    metadata = {"name": name} | ({"ownerReferences": [owner]} if owner else {})
+    metadata = {"name": name, "ownerReferences": [sharepod_owner(name)]}
     pod = {"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec}
     # Of others' pods, only those that say how much they need may ask for the resource.
     cluster.kubectl("create", "-f", "-", f"--as={DEVICES}", stdin=json.dumps(pod))
+    owners = json.dumps({"metadata": {"ownerReferences": [owner] if owner else None}})
+    if owner != sharepod_owner(name):
+        cluster.kubectl("patch", "pod", name, "--type=merge", "-p", owners)
 
 
 def delete_as_device_manager(cluster: ApiServer, name: str) -> None:
@@ -54,9 +59,8 @@ def test_a_pod_that_shares_and_is_not_bound_may_be_deleted(cluster: ApiServer) -
 def test_a_pod_of_a_sharepod_may_be_deleted_when_it_is_bound(
     cluster: ApiServer, shares: bool
 ) -> None:
-    owner = {"apiVersion": "kubeshare.nthu/v1", "kind": "SharePod", "name": "a", "uid": "1"}
     name = f"of-a-sharepod-{shares}".lower()
-    create_pod(cluster, name, "node-1", shares=shares, owner=owner | {"controller": True})
+    create_pod(cluster, name, "node-1", shares=shares, owner=sharepod_owner(name))
     delete_as_device_manager(cluster, name)
     cluster.kubectl("delete", "pod", name, "--force", "--grace-period=0")
 
@@ -172,3 +176,26 @@ def test_a_pod_that_does_not_share_is_not_touched(cluster: ApiServer) -> None:
             cluster, "stranger", annotations={"kubeshare.nthu/nudged": "2026-01-01T00:00:00Z"}
         )
     cluster.kubectl("delete", "pod", "stranger", "--force", "--grace-period=0")
+
+
+NOT_OF_A_SHAREPOD: dict[str, dict[str, object]] = {
+    "no owner": {},
+    "the SharePod of another name": {"ownerReferences": [sharepod_owner("other")]},
+    "an owner that is no controller": {
+        "ownerReferences": [sharepod_owner("made") | {"controller": False}]
+    },
+    "another kind": {"ownerReferences": [sharepod_owner("made") | {"kind": "ReplicaSet"}]},
+    "a namespace of Kubernetes": {
+        "namespace": "kube-system",
+        "ownerReferences": [sharepod_owner("made")],
+    },
+}
+
+
+@pytest.mark.parametrize("metadata", NOT_OF_A_SHAREPOD.values(), ids=NOT_OF_A_SHAREPOD.keys())
+def test_it_creates_pods_of_sharepods_only(cluster: ApiServer, metadata: dict[str, object]) -> None:
+    pod = manifests.pod("made", metadata=metadata)
+    where = ("-n", str(metadata.get("namespace", "default")))
+
+    with pytest.raises(LabError, match="each with the name of its SharePod"):
+        cluster.kubectl("create", *where, "-f", "-", f"--as={DEVICES}", stdin=json.dumps(pod))

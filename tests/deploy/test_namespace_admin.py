@@ -37,8 +37,8 @@ def pod(name: str, **metadata: Any) -> Raw:
     return manifests.pod(name, metadata=metadata)
 
 
-def owned_by_a_sharepod(uid: str) -> Raw:
-    owner = {"apiVersion": "kubeshare.nthu/v1", "kind": "SharePod", "name": "mine", "uid": uid}
+def owned_by_a_sharepod(uid: str, name: str = "mine") -> Raw:
+    owner = {"apiVersion": "kubeshare.nthu/v1", "kind": "SharePod", "name": name, "uid": uid}
     return {"ownerReferences": [owner | {"controller": True}]}
 
 
@@ -276,7 +276,7 @@ def test_the_pod_of_a_sharepod_keeps_what_kubeshare_says_of_it_and_takes_all_els
     try_: Try, cluster: ApiServer, home: str
 ) -> None:
     uid = "0f1e2d3c-0000-4000-8000-000000000000"
-    made = pod("made", labels={"kubeshare.nthu/vgpu": "ours"}, **owned_by_a_sharepod(uid))
+    made = pod("made", labels={"kubeshare.nthu/vgpu": "ours"}, **owned_by_a_sharepod(uid, "made"))
     manager = f"--as={DEVICE_MANAGER}"
     cluster.kubectl("create", "-n", home, "-f", "-", manager, stdin=json.dumps(made))
 

@@ -281,6 +281,7 @@ def test_a_pod_that_was_there_before_the_rules_can_be_written_to_and_loses_its_f
 ) -> None:
     # The rules say nothing of pods that the device manager makes.
     pod = space.create(annotations, labels, by=DEVICES)
+    space.patch(pod, {"op": "remove", "path": "/metadata/ownerReferences"})
     kept = [{"op": "add", "path": "/metadata/finalizers", "value": ["batch.kubernetes.io/tracked"]}]
     lost = [{"op": "remove", "path": "/metadata/finalizers"}]
 
