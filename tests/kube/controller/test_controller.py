@@ -259,6 +259,37 @@ def test_work_begins_when_the_stores_are_filled_and_follows_changes(
     run_virtual(main())
 
 
+def test_a_replica_that_waits_queues_nothing_and_begins_with_what_is_there(
+    server: FakeApiServer,
+) -> None:
+    recorded = Recorded()
+
+    def pod(name: str, node: str = "n1") -> None:
+        metadata = {"name": name, "namespace": "a"}
+        server.seed(PODS, {"metadata": metadata, "spec": {"nodeName": node}})
+
+    async def main() -> None:
+        reflector = Reflector(server.client(), PODS)
+        controller = recorded.controller
+        controller.watch(reflector, own_key)
+        watching = asyncio.create_task(reflector.run())
+        for name in ("p", "q", "r"):
+            pod(name)
+        await asyncio.sleep(10)
+        pod("q", "n2")
+        server.remove(PODS, "r", "a")
+        await asyncio.sleep(10)
+        assert (len(controller.queue), controller.queue.adds) == (0, 0)
+        running = asyncio.create_task(controller.run())
+        await expect_count(recorded.times, 2)
+        pod("q", "n3")
+        await expect_count(recorded.times, 3)
+        for task in (watching, running):
+            task.cancel()
+
+    run_virtual(main())
+
+
 def test_the_states_before_and_after_a_change_both_name_keys(server: FakeApiServer) -> None:
     reconciled: list[str] = []
 

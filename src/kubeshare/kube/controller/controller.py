@@ -21,7 +21,7 @@ import structlog
 from msgspec import Struct
 
 from kubeshare.kube.cache.reflector import Reflector
-from kubeshare.kube.cache.store import Change
+from kubeshare.kube.cache.store import ADDED, Change
 from kubeshare.kube.client.errors import (
     ApiError,
     ConflictError,
@@ -43,6 +43,8 @@ _numbers = count(1)
 MIN_REQUEUE_SECONDS: Final = 0.001
 """Shortest delay of a requeue, in seconds. A remainder of rounding alone would requeue the key too
 early, again and again."""
+OBJECTS_AT_ONCE: Final = 100
+"""Objects whose keys are queued at the start before others run."""
 UNAVAILABLE_RETRY_SECONDS: Final = 60.0
 """Longest delay of a retry while the API server does not answer, in seconds: after a long outage,
 keys must not wait as long again."""
@@ -127,7 +129,8 @@ class Controller(Generic[K]):
         self._workers = workers
         self._background = asyncio.Semaphore(background)
         self._timeout = timeout
-        self._reflectors: list[Reflector[Any]] = []
+        self._sources: list[tuple[Reflector[Any], Callable[[Change[Any]], Iterable[K]]]] = []
+        self._running = False
         self.queue: WorkQueue[K] = WorkQueue(name) if queue is None else queue
         self.results: Counter[str] = Counter()
 
@@ -158,22 +161,38 @@ class Controller(Generic[K]):
     def watch_changes(
         self, reflector: Reflector[S], keys: Callable[[Change[S]], Iterable[K]]
     ) -> None:
-        """Queue the keys that ``keys`` returns for a change; ``run`` waits for the first list."""
+        """Queue the keys that ``keys`` returns for a change; ``run`` waits for the first list.
+
+        Before ``run``, nothing is queued: a replica that waits for the Lease would keep every key
+        that it has seen. ``run`` begins with the keys of all objects that there are then.
+        """
 
         def enqueue(change: Change[S]) -> None:
             for key in keys(change):
-                self.queue.add(key, initial=change.initial)
+                if self._running:
+                    self.queue.add(key, initial=change.initial)
 
-        self._reflectors.append(reflector)
+        self._sources.append((reflector, keys))
         reflector.subscribe(enqueue)
 
     async def run(self) -> None:
         """Reconcile until ``stop``; wait for the first lists before."""
-        for reflector in self._reflectors:
+        for reflector, _ in self._sources:
             await reflector.wait_for_sync()
+        self._running = True
         async with asyncio.TaskGroup() as group:
             for _ in range(self._workers):
                 group.create_task(self._run_worker(group))
+            await self._queue_known()
+
+    async def _queue_known(self) -> None:
+        """Queue the keys of all objects, as their first list does."""
+        for reflector, keys in self._sources:
+            for number, obj in enumerate(reflector.store.snapshot().values(), start=1):
+                for key in keys(Change(ADDED, obj, initial=True)):
+                    self.queue.add(key, initial=True)
+                if not number % OBJECTS_AT_ONCE:
+                    await asyncio.sleep(0)
 
     def stop(self) -> None:
         """Take no more keys; ``run`` returns when the keys in process are done."""
