@@ -24,7 +24,7 @@ class Functions:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._found: dict[tuple[str, str], list[FunctionType]] = defaultdict(list)
-        for thing in gc.get_objects():
+        for thing in _objects():
             if isinstance(thing, FunctionType):
                 code = thing.__code__
                 if code.co_filename.startswith(str(folder)):
@@ -40,11 +40,17 @@ class Functions:
 
 def clear_caches(folder: Path) -> None:
     """Forget what cached functions have answered so far."""
-    for thing in gc.get_objects():
+    for thing in _objects():
         if isinstance(thing, functools._lru_cache_wrapper):
             code = getattr(thing.__wrapped__, "__code__", None)
             if code and code.co_filename.startswith(str(folder)):
                 thing.cache_clear()
+
+
+def _objects() -> list[Any]:
+    """All objects, also those that somebody froze: these are not listed otherwise."""
+    gc.unfreeze()
+    return gc.get_objects()
 
 
 def forget_modules(*folders: Path) -> None:

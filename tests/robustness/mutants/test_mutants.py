@@ -1,5 +1,6 @@
 """Mutants are what they say, and their verdicts are right."""
 
+import gc
 import importlib
 import importlib.util
 import sys
@@ -115,6 +116,7 @@ def test_a_mutant_knows_the_lines_of_its_statement(folder: Path) -> None:
 
 def test_what_runs_is_swapped_however_it_is_wrapped(folder: Path) -> None:
     module = imported(folder)
+    gc.freeze()  # as tests/conftest.py does
     functions = Functions(folder)
     halved = "return number // 2 if number else -1 → return number / 2 if number else -1"
     functions.swap(mutant(folder, "halved", halved))
