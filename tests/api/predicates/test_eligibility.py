@@ -4,7 +4,8 @@ from typing import Any
 
 import pytest
 
-from kubeshare.api.predicates.eligibility import MAX_CACHED, Eligibility
+from kubeshare.api.predicates import eligibility
+from kubeshare.api.predicates.eligibility import Eligibility
 from kubeshare.api.types.core_v1 import NODES, Node, NodeSpec, NodeStatus, Taint
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.meta import Condition, Key, ObjectMeta
@@ -43,7 +44,7 @@ def test_the_answer_is_remembered_while_nodes_give_signs_of_life_only() -> None:
     assert first.nodes == {"a"}
     assert first.refusals == {"b": "cordoned"}
     nodes.watched(node("a", 2))
-    assert nodes.eligibility.of({}) is first
+    assert nodes.eligibility.of({}).nodes is first.nodes
 
 
 @pytest.mark.parametrize(
@@ -78,12 +79,37 @@ def test_pods_that_ask_for_the_same_share_an_answer_and_others_do_not() -> None:
     nodes = Nodes(node("a", taints=(Taint(key="gpu", effect="NoSchedule"),)))
     tolerant = {"tolerations": [{"key": "gpu", "operator": "Exists"}]}
     assert nodes.eligibility.of(tolerant).nodes == {"a"}
-    assert nodes.eligibility.of({**tolerant, "containers": []}) is nodes.eligibility.of(tolerant)
+    again = nodes.eligibility.of({**tolerant, "containers": []})
+    assert again.nodes is nodes.eligibility.of(tolerant).nodes
     assert not nodes.eligibility.of({}).nodes
 
 
-def test_a_bounded_number_of_answers_is_remembered() -> None:
-    nodes = Nodes(node("a"))
-    for number in range(MAX_CACHED + 5):
-        nodes.eligibility.of({"nodeSelector": {"n": str(number)}})
-    assert len(nodes.eligibility._known) == MAX_CACHED
+@pytest.mark.parametrize("bound", ["MAX_CACHED", "MAX_CACHED_NAMES"])
+def test_a_bounded_number_of_answers_is_remembered(
+    bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(eligibility, bound, 8)
+    nodes = Nodes(node("a"), node("b"))
+    for number in range(20):
+        nodes.eligibility.of({"tolerations": [{"key": str(number)}]})
+    assert len(nodes.eligibility._known) == (8 if bound == "MAX_CACHED" else 4)
+
+
+def test_a_thousand_different_selectors_look_at_each_node_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looked = []
+    refusal = eligibility._refusal
+
+    def counting(node: Node, pod_spec: dict[str, Any]) -> str:
+        looked.append(node.metadata.name)
+        return refusal(node, pod_spec)
+
+    monkeypatch.setattr(eligibility, "_refusal", counting)
+    nodes = Nodes(*(node(f"n{each}", labels={"host": f"h{each}"}) for each in range(1000)))
+    for _ in range(2):
+        for each in range(1000):
+            found = nodes.eligibility.of({"nodeSelector": {"host": f"h{each}"}})
+            assert found.nodes == {f"n{each}"}
+    assert len(looked) == 1000
+    assert "n2" in found.refusals

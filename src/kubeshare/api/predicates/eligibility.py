@@ -7,6 +7,7 @@ that share GPUs it is also checked whether the node is dedicated to another mani
 
 import json
 from collections.abc import Iterable, Mapping, Sequence
+from functools import partial
 from typing import Any, Final
 
 from msgspec import Struct, structs
@@ -17,11 +18,15 @@ from kubeshare.api.predicates import exclusions
 from kubeshare.api.predicates.node_affinity import meets, required_terms
 from kubeshare.api.types.core_v1 import Node, Taint
 from kubeshare.api.types.v1 import ExcludedNode
+from kubeshare.core.decision import LazyReasons
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
 
-MAX_CACHED: Final = 64
+MAX_CACHED: Final = 10_000
 """Kinds of pods whose eligible nodes are cached; the oldest entry is dropped first."""
+MAX_CACHED_NAMES: Final = 500_000
+"""Names of nodes in these entries together, about 30 MB."""
+_LABEL: Final = "label"
 
 _KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
 
@@ -44,16 +49,16 @@ class Eligible(Struct, frozen=True):
     def excluding(self, refused: Mapping[str, str]) -> "Eligible":
         """The same without these nodes; ``refused`` maps their names to the reason."""
         # A frozenset minus the keys of a mapping would be a plain set.
-        return structs.replace(
-            self, nodes=self.nodes.difference(refused), refusals={**self.refusals, **refused}
-        )
+        reasons = LazyReasons(lambda: {**self.refusals, **refused})
+        return structs.replace(self, nodes=self.nodes.difference(refused), refusals=reasons)
 
 
 class Eligibility:
     """The eligible nodes of pods, cached until a node changes.
 
     Pods with the same node selector, affinity and tolerations have the same eligible nodes, so
-    few answers serve most pods. Heartbeats of nodes do not invalidate them.
+    few answers serve most pods. Heartbeats of nodes do not invalidate them. Reasons for other nodes
+    are computed when they are read. A node selector is looked up in an index of labels.
 
     Args:
         nodes: watches the nodes.
@@ -65,10 +70,12 @@ class Eligibility:
     ) -> None:
         self._nodes = nodes.store
         self._configuration = configuration
-        self._known: dict[str, Eligible] = {}
+        self._known: dict[str, frozenset[str]] = {}
+        self._names = 0
+        self._nodes.add_index(_LABEL, _labels)
         nodes.subscribe(self._changed)
         if configuration is not None:
-            configuration.subscribe(self._known.clear)
+            configuration.subscribe(self._clear)
 
     def of(self, pod_spec: Mapping[str, Any], family: str = "") -> Eligible:
         """The nodes that accept a pod with this PodSpec, of this manifest family."""
@@ -81,12 +88,37 @@ class Eligibility:
         kind = json.dumps(fields, sort_keys=True)
         known = self._known.get(kind)
         if known is None:
-            if len(self._known) >= MAX_CACHED:
-                del self._known[next(iter(self._known))]
-            nodes = self._nodes.snapshot().values()
             owned = self._configuration.now().owned if self._configuration else None
-            known = self._known[kind] = eligible(nodes, pod_spec, owned, family)
-        return known
+            known = eligible(self._candidates(pod_spec), pod_spec, owned, family).nodes
+            self._remember(kind, known)
+        return Eligible(
+            nodes=known, refusals=LazyReasons(partial(self._refusals, pod_spec, family))
+        )
+
+    def _candidates(self, pod_spec: Mapping[str, Any]) -> Iterable[Node]:
+        """All nodes, or those with the labels that few nodes have."""
+        selector = pod_spec.get("nodeSelector") or {}
+        found = [self._nodes.keys_by_index(_LABEL, f"{key}={selector[key]}") for key in selector]
+        if not found:
+            return self._nodes.snapshot().values()
+        nodes = (self._nodes.by_key(key) for key in min(found, key=len))
+        return [node for node in nodes if node is not None]
+
+    def _refusals(self, pod_spec: Mapping[str, Any], family: str) -> Mapping[str, str]:
+        owned = self._configuration.now().owned if self._configuration else None
+        return eligible(self._nodes.snapshot().values(), pod_spec, owned, family).refusals
+
+    def _remember(self, kind: str, nodes: frozenset[str]) -> None:
+        self._known[kind] = nodes
+        self._names += len(nodes)
+        while len(self._known) > MAX_CACHED or (
+            self._names > MAX_CACHED_NAMES and len(self._known) > 1
+        ):
+            self._names -= len(self._known.pop(next(iter(self._known))))
+
+    def _clear(self) -> None:
+        self._known.clear()
+        self._names = 0
 
     def _changed(self, change: Change[Node]) -> None:
         if (
@@ -94,7 +126,11 @@ class Eligibility:
             or change.old is None
             or _facts(change.old) != _facts(change.object)
         ):
-            self._known.clear()
+            self._clear()
+
+
+def _labels(node: Node) -> list[str]:
+    return [f"{key}={value}" for key, value in node.metadata.labels.items()]
 
 
 def eligible(
