@@ -158,7 +158,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
         ),
         nominations=nominations,
     )
-    gangs = GangScheduler(context, informers.configuration)
+    gangs = GangScheduler(context, informers.configuration, queue.add)
     scheduler = Scheduler(context, gangs, unschedulable, metrics)
     controller: Controller[RequesterKey] = Controller(
         "scheduler", scheduler.reconcile, workers=1, background=CONCURRENT_BINDS, queue=queue

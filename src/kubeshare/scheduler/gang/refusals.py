@@ -1,9 +1,11 @@
 """Remembers for a moment that a gang has no room."""
 
 import asyncio
+from collections.abc import Iterable
 from typing import Final
 
 from kubeshare.kube.meta import Key
+from kubeshare.scheduler.requesters.base import RequesterKey
 
 SECONDS: Final = 1.0
 """How long an answer stands: the members of a new gang come within about a second."""
@@ -16,7 +18,7 @@ class RecentRefusals:
 
     def __init__(self) -> None:
         self._refused: dict[Key, tuple[float, int]] = {}  # the end, the growths of the ledger
-        self._asked: set[Key] = set()  # those that will be asked again at the end
+        self._postponed: dict[Key, dict[RequesterKey, None]] = {}  # members, in order
 
     def note(self, gang: Key, growths: int) -> None:
         """Remember that a gang has no room.
@@ -36,13 +38,16 @@ class RecentRefusals:
         left = end - asyncio.get_running_loop().time()
         return max(0.0, left) if then == growths else 0.0
 
-    def ask_again(self, gang: Key) -> bool:
-        """Whether nobody has been told yet to try the gang again when the answer ends."""
-        first = gang not in self._asked
-        self._asked.add(gang)
+    def postpone(self, gang: Key, member: RequesterKey) -> bool:
+        """Note a member that had news while the answer stood; whether it is the first one."""
+        first = gang not in self._postponed
+        self._postponed.setdefault(gang, {})[member] = None
         return first
 
+    def take_postponed(self, gang: Key) -> Iterable[RequesterKey]:
+        """The members that had news; they are forgotten."""
+        return self._postponed.pop(gang, ())
+
     def forget(self, gang: Key) -> None:
-        """Drop the answer."""
+        """Drop the answer; members that had news are still tried again."""
         self._refused.pop(gang, None)
-        self._asked.discard(gang)

@@ -8,7 +8,7 @@ enough are placed are scheduled one by one.
 """
 
 import asyncio
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 
@@ -56,10 +56,17 @@ class GangScheduler:
     Args:
         context: the collaborators of a decision.
         configuration: gives the time in which a gang has to start once its shares are reserved.
+        queue: queues a member.
     """
 
-    def __init__(self, context: SchedulingContext, configuration: DynamicConfiguration) -> None:
+    def __init__(
+        self,
+        context: SchedulingContext,
+        configuration: DynamicConfiguration,
+        queue: Callable[[RequesterKey], None],
+    ) -> None:
         self._context = context
+        self._queue = queue
         self._configuration = configuration
         self._reserved: PendingSince[Key] = PendingSince()  # gangs that hold shares, not started
         self._timed_out: NotBefore[Key] = NotBefore()  # gangs that are not tried for a while
@@ -112,7 +119,9 @@ class GangScheduler:
         if left := self._no_room.seconds_left(name, self._context.cluster_state.growths):
             # Its members have events one after the other: one answer is enough for all of them.
             self._context.binder.await_room(requester)
-            return GangResult(RequeueAfter(left) if self._no_room.ask_again(name) else None)
+            if self._no_room.postpone(name, requester.key):
+                asyncio.get_running_loop().call_later(left, self._try_again, name)
+            return GangResult()
         await self._prepare(requester, gang)
         members = self._members(requester, gang)
         oldest = members.all[0].requester
@@ -157,6 +166,13 @@ class GangScheduler:
         for each in tuple(self._in_gang(requester, gang)):
             if not each.decided and not each.finished:
                 await each.prepare()
+
+    def _try_again(self, gang: Key) -> None:
+        """Queue one member of a gang that had news while it was known to have no room."""
+        for key in self._no_room.take_postponed(gang):
+            if self._context.kinds[key.kind].get(key.key) is not None:
+                self._queue(key)
+                return
 
     def _check_size(self, requester: Requester, gang: Gang) -> None:
         """Check that no more members wait than may be placed together.
