@@ -20,7 +20,6 @@ from kubeshare.api.types.reasons import Reason
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.quota.rows import FIELDS
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.controller.controller import InBackground, Outcome, RequeueAfter, earliest
@@ -30,7 +29,13 @@ from kubeshare.scheduler.gang.scheduling import GangScheduler
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.preemption.preemption import RoomRequest
 from kubeshare.scheduler.requesters.base import Requester, RequesterKey
-from kubeshare.scheduler.scheduling import decide, explain, helpful_change, restrict_nodes
+from kubeshare.scheduler.scheduling import (
+    decide,
+    explain,
+    explain_pending,
+    helpful_change,
+    restrict_nodes,
+)
 
 MAX_ATTEMPTS: Final = 5
 """Decisions for one requester in a row before it goes back to the queue."""
@@ -139,7 +144,18 @@ class Scheduler:
             explanation = Explanation(ledger, partial(explain, decision))
             await context.binder.mark_unschedulable(requester, Reason.NEVER_FITS, explanation)
             return context.candidates.next_retry([requester])
-        return await self._wait_for_room(requester, demand, decision, eligible, ledger)
+        message = partial(explain_pending, policy, ledger, demand, eligible, decision)
+        suggest = partial(
+            helpful_change,
+            context.policy,
+            ledger,
+            demand,
+            eligible,
+            # Whoever may read the requester need not be allowed to read others.
+            demand.namespace,
+        )
+        explanation = Explanation(ledger, message, suggest)
+        return await self._wait_for_room(requester, demand, decision, eligible, explanation)
 
     async def _wait_for_room(
         self,
@@ -147,17 +163,13 @@ class Scheduler:
         demand: Demand,
         decision: Decision,
         eligible: Eligible,
-        ledger: Ledger,
+        explanation: Explanation,
     ) -> RequeueAfter | None:
         """Report a pending decision, and preempt others if that is allowed."""
         context = self._context
-        # Whoever may read the requester need not be allowed to read others.
-        reader = demand.namespace
-        suggest = partial(helpful_change, context.policy, ledger, demand, eligible, reader)
         reason = Reason.UPGRADE_IN_PROGRESS if eligible.outdated else Reason.NO_ROOM
         if decision.field in FIELDS:
             reason = Reason.QUOTA
-        explanation = Explanation(ledger, partial(explain, decision), suggest)
         await context.binder.mark_unschedulable(requester, reason, explanation)
         priority = requester.standing().priority
         request = RoomRequest(

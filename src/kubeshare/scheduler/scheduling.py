@@ -13,7 +13,12 @@ from kubeshare.core.diagnosis.explain import Change, leave_clauses, shortest_cha
 from kubeshare.core.ledger.index.gpuids import GpuidIndex
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
+from kubeshare.core.reasons import NOT_ASKED
 
+LARGE_CLUSTER: Final = 2000
+"""GPUs from which on only some nodes are gone through for a message: 10 ms otherwise."""
+EXPLAINED_NODES: Final = 16
+"""Nodes that are gone through then; a message has room for about twenty GPUs."""
 MESSAGE_LENGTH: Final = 1000
 """Characters of reasons in a condition or event; further reasons are counted."""
 
@@ -46,15 +51,44 @@ def helpful_change(
     The arguments are those of :func:`decide`, and the ``reader`` of
     :func:`kubeshare.core.diagnosis.explain.leave_clauses`.
     """
-    change = shortest_change(policy, ledger, restrict_nodes(demand, eligible))
+    few = _few_nodes(ledger, demand, eligible) or eligible
+    change = shortest_change(policy, ledger, restrict_nodes(demand, few))
     if change is None or not change.leave:
         return change
     words = leave_clauses(ledger, change.leave, reader)
     return msgspec.structs.replace(change, words=words)
 
 
-def explain(decision: Decision) -> str:
-    """Why a demand is not scheduled, in a sentence of bounded length."""
+def explain_pending(
+    policy: Policy, ledger: Ledger, demand: Demand, eligible: Eligible, decision: Decision
+) -> str:
+    """Why a demand is pending; on a large cluster only some nodes are gone through.
+
+    Args:
+        policy: the policy of the decision, as the other arguments are those of :func:`decide`.
+        ledger: unchanged since then.
+        demand: the demand.
+        eligible: the nodes that its pod may run on.
+        decision: the decision.
+    """
+    few = None if decision.field else _few_nodes(ledger, demand, eligible)
+    if few is None:
+        return explain(decision)
+    sample = decide(policy, ledger, demand, few)
+    if sample.outcome != "pending" or sample.field:
+        return explain(decision)
+    known = {place: why for place, why in sample.reasons.items() if why != NOT_ASKED}
+    found = msgspec.structs.replace(sample, reasons=known)
+    return explain(found, len(ledger.devices) + len(ledger.nodes))
+
+
+def explain(decision: Decision, places: int = 0) -> str:
+    """Why a demand is not scheduled, in a sentence of bounded length.
+
+    Args:
+        decision: the decision.
+        places: the GPUs and nodes there are, if the decision has the reasons of some only.
+    """
     if not decision.reasons:
         return "no node has reported a GPU yet: is the node agent running?"
     # What makes it infeasible everywhere comes before the reasons of each GPU.
@@ -68,7 +102,7 @@ def explain(decision: Decision) -> str:
         if shown and length > MESSAGE_LENGTH:
             break
         shown.append(text[:MESSAGE_LENGTH])
-    rest = len(order) - len(shown)
+    rest = max(places, len(order)) - len(shown)
     return "; ".join([*shown, f"and {rest} more"] if rest else shown)
 
 
@@ -76,6 +110,23 @@ def restrict_nodes(demand: Demand, eligible: Eligible) -> Demand:
     """The demand, restricted to the eligible nodes."""
     nodes = eligible.nodes if demand.nodes is None else demand.nodes & eligible.nodes
     return msgspec.structs.replace(demand, nodes=nodes)
+
+
+def _few_nodes(ledger: Ledger, demand: Demand, eligible: Eligible) -> Eligible | None:
+    """Some eligible nodes with GPUs of the demand's model; None if all have to be gone through.
+
+    What a GPUID or an affinity label asks for may be on any node.
+    """
+    if len(ledger.devices) <= LARGE_CLUSTER or demand.device_id or demand.affinity:
+        return None
+    allowed = restrict_nodes(demand, eligible).nodes or frozenset()
+    few: set[str] = set()
+    for device in ledger.devices.values():
+        if device.node in allowed and demand.model in ("", device.model):
+            few.add(device.node)
+            if len(few) == EXPLAINED_NODES:
+                break
+    return msgspec.structs.replace(eligible, nodes=frozenset(few), refusals={}) if few else None
 
 
 def _fence(ledger: Ledger, gpus: Mapping[tuple[str, str], str]) -> dict[str, str]:
