@@ -142,8 +142,9 @@ async def test_a_quota_that_is_gone_already_is_not_deleted_again(cluster: FakeCl
     write(cluster, default={"quota": {"V100": 1}})
     cluster.start("devices")
     await cluster.until(lambda: limits(cluster))
+    uid = cluster.server.all(GPUQUOTAS, "default")[0]["metadata"]["uid"]
     cluster.server.inject(Fault.answer(404, "NotFound"), verb="delete", resource="gpuquotas")
     write(cluster)
     await cluster.quiet(30)
-    deletes = [each for each in cluster.server.requests if each.verb == "delete"]
-    assert len(deletes) == 1
+    [delete] = [each for each in cluster.server.requests if each.verb == "delete"]
+    assert delete.body["preconditions"] == {"uid": uid}

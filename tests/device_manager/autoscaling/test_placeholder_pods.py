@@ -3,7 +3,7 @@
 import pytest
 
 from expectations.pods import expect_any_running, expect_event, expect_running
-from expectations.scheduling import expect_decided
+from expectations.scheduling import expect_decided, expect_pending
 from fakes.cluster import FakeCluster, run_scenario, scenario
 from kubeshare.api.types.constants import LABEL_REQUESTER_UID, NAMESPACE
 from kubeshare.api.types.v1 import SHAREPODS
@@ -176,6 +176,20 @@ async def test_what_cannot_be_read_asks_for_no_node_and_hides_nobody_else(
     cluster.server.remove(PODS, "gone", "default")
     cluster.share("c")
     await cluster.until(lambda: _requesters(cluster) == [cluster.sharepod("c")["metadata"]["uid"]])
+
+
+@scenario(n1=1)
+async def test_a_requester_whose_author_has_chosen_its_gpu_or_node_asks_for_none(
+    cluster: FakeCluster,
+) -> None:
+    await full(cluster, 4)
+    [gpuid] = cluster.vgpus()
+    cluster.share("named", id=gpuid)
+    cluster.share("placed", spec={"nodeName": "n1"})
+    await expect_pending(cluster, "named")
+    await expect_decided(cluster, "placed")
+    await cluster.quiet(PENDING_SECONDS * 3)
+    assert scale_up_pods(cluster) == []
 
 
 def _spoil(obj: Raw) -> None:

@@ -74,6 +74,14 @@ async def test_it_says_which_gpus_no_node_has_until_one_has_them(cluster: FakeCl
     await expect_matched(cluster, "NoSuchGPU", "the cluster has no A100 GPUs; it has T4")
 
 
+@scenario(n1=1, n2=1)
+async def test_it_lists_the_gpus_that_there_are(cluster: FakeCluster) -> None:
+    label_gpus(cluster, "n2", model="T4")
+    limit(cluster, {"model": "A100", "gpus": 1})
+    cluster.start("devices")
+    await expect_matched(cluster, "NoSuchGPU", "the cluster has no A100 GPUs; it has T4, V100")
+
+
 @scenario()
 async def test_a_cluster_without_gpus_has_none(cluster: FakeCluster) -> None:
     limit(cluster, {"gpus": 1})
