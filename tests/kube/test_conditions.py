@@ -82,3 +82,11 @@ def test_times_are_written_in_utc() -> None:
     local = T0.astimezone(timezone(timedelta(hours=5)))
     assert timestamp(local) == "2026-01-01T12:00:00Z"
     assert micro_timestamp(local) == "2026-01-01T12:00:00.000005Z"
+
+
+def test_a_reason_and_a_message_are_cut_to_what_the_api_server_takes() -> None:
+    long = Condition(type="Scheduled", status="False", reason="R" * 1025, message="m" * 32769)
+    [cut], changed = set_condition((), long, T0)
+    assert (cut.reason, cut.message) == ("R" * 1024, "m" * 32768)
+    assert changed
+    assert set_condition((cut,), long, T1, message_counts=True) == ((cut,), False)

@@ -7,7 +7,8 @@ properties, cached functions, constants and defaults are changed as well. What h
 meaning when the program runs is not: annotations, type aliases, imports. Nor is what is logged,
 as in PIT (``avoidCallsTo``): its wording is for people and may change at any time. Nor is what
 shows only where the program is wrong already, ``strict=`` of ``zip``, or only in a process of its
-own, below ``if __name__``; nor ``None`` for an argument ``False``.
+own, below ``if __name__``; nor ``None`` for an argument ``False``; nor the options of structs that
+forbid something (``frozen``, ``kw_only``).
 """
 
 import ast
@@ -24,6 +25,8 @@ _UNMUTATED = (cst.Annotation, cst.Decorator, cst.Import, cst.ImportFrom)
 _UNMUTATED_CALLS = {"len", "isinstance", "log"}
 """Functions, and objects whose methods are called."""
 _UNMUTATED_NAMES = {"__all__", "__slots__"}
+_UNMUTATED_KEYWORDS = {"frozen", "gc", "kw_only"}
+"""Of structs: what they forbid shows only where the program is wrong, and ``gc`` costs time."""
 _SIMPLE_DEFAULTS = (cst.Name, cst.BaseNumber, cst.BaseString)
 
 
@@ -144,6 +147,8 @@ def _is_unmutated(node: cst.CSTNode) -> bool:
             return True
         case cst.Assign(targets=[cst.AssignTarget(target=cst.Name(value=name))]):
             return name in _UNMUTATED_NAMES
+        case cst.Arg(keyword=cst.Name(value=name)):
+            return name in _UNMUTATED_KEYWORDS
         case cst.Param(default=cst.BaseExpression() as default):
             return not isinstance(default, _SIMPLE_DEFAULTS)
         case _:

@@ -97,6 +97,18 @@ def test_what_asserts_or_runs_in_a_process_of_its_own_is_not_mutated(folder: Pat
     }
 
 
+def test_what_a_struct_forbids_is_not_mutated(folder: Path) -> None:
+    (folder / "box.py").write_text(
+        "class Box(Struct, frozen=True, kw_only=True, tag=True):\n  a: b\n"
+    )
+    assert {each.change for each in mutants_of(folder, "box.py")} == {
+        (
+            "class Box(Struct, frozen=True, kw_only=True, tag=True): → "
+            "class Box(Struct, frozen=True, kw_only=True, tag=False):"
+        )
+    }
+
+
 def test_an_argument_that_is_false_becomes_true_and_not_none(folder: Path) -> None:
     (folder / "box.py").write_text("fill(box, False, deep=False)\n")
     assert {each.change for each in mutants_of(folder, "box.py")} == {
