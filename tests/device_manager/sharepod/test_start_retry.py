@@ -3,7 +3,7 @@
 from expectations.pods import expect_pod
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import the_pod
-from kubeshare.device_manager.sharepod.start_retry import MAX_RETRIES
+from kubeshare.device_manager.sharepod.start_retry import FIRST_RETRY_SECONDS, MAX_RETRIES
 from kubeshare.kube.resources import PODS
 
 NUDGED = "kubeshare.nthu/nudged"
@@ -25,8 +25,10 @@ async def test_a_pod_that_does_not_begin_is_touched_a_few_times_with_growing_pau
     cluster.actors.node_agents = False
     cluster.share("b")
     await cluster.until(lambda: cluster.pod_uids().get("b"))
-    await cluster.quiet(5)
+    await cluster.quiet(FIRST_RETRY_SECONDS / 2)
     assert touches(cluster) == []
+    await cluster.quiet(FIRST_RETRY_SECONDS)
+    assert len(touches(cluster)) == 1
     await cluster.until(lambda: len(touches(cluster)) == 2)
     await cluster.quiet(3600)
     assert len(touches(cluster)) == MAX_RETRIES

@@ -20,9 +20,9 @@ from kubeshare.kube.conditions import timestamp
 from kubeshare.kube.controller.pending import NotBefore
 from kubeshare.kube.meta import Key
 
-FIRST_RETRY_SECONDS: Final = 10.0
+FIRST_RETRY_SECONDS: Final = 2.0
 """Seconds that a pod has to start before the first retry; doubles with each."""
-MAX_RETRIES: Final = 5
+MAX_RETRIES: Final = 7
 """How many retries one pod gets."""
 
 
