@@ -136,3 +136,11 @@ def test_a_label_that_comes_to_a_gpu_opens_it_for_this_label() -> None:
     assert decide(Ledger([Node("n1")], [before]), third).outcome == "pending"
     assert decide(Ledger([Node("n1")], [after]), third).outcome == "bound"
     assert device_grew(before, after)
+
+
+def test_a_holder_under_an_exclusion_label_may_open_its_gpu_for_its_mates() -> None:
+    """The GPU is charged to the namespace once: the next one costs no quota."""
+    demand = Demand(uid="a", name="a", request_micros=100_000, memory=Memory(bytes=1))
+    mate = msgspec.structs.replace(demand, uid="b", exclusion="x")
+    before = EMPTY.with_holder(Holder.of(msgspec.structs.replace(demand, exclusion="x"), 16))
+    assert device_grew(before, before.with_holder(Holder.of(mate, 16)))
