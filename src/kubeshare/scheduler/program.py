@@ -133,6 +133,15 @@ def scheduler_program(  # noqa: PLR0913 - its options
         informers.quotas.within(by_family(policy)),
         lambda: informers.configuration.now().gpuid_scope,
     )
+    preemptor = Preemptor(
+        client,
+        policy,
+        cluster_state=informers.cluster_state,
+        pods=informers.pods.store,
+        nominations=nominations,
+        configuration=informers.configuration,
+        events=events,
+    )
     context = SchedulingContext(
         policy=policy,
         cluster_state=informers.cluster_state,
@@ -147,15 +156,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
             events=events,
             metrics=metrics,
         ),
-        preemptor=Preemptor(
-            client,
-            policy,
-            cluster_state=informers.cluster_state,
-            pods=informers.pods.store,
-            nominations=nominations,
-            configuration=informers.configuration,
-            events=events,
-        ),
+        preemptor=preemptor,
         nominations=nominations,
     )
     gangs = GangScheduler(context, informers.configuration, queue.add)
@@ -169,6 +170,8 @@ def scheduler_program(  # noqa: PLR0913 - its options
     controller.watch(gated, gang_members(kinds), when=affects_gang)
     controller.watch(informers.pods, pods.short_of_resources, when=_frees_resources)
     _watch_cluster(controller, informers, wakeups)
+    controller.watch(informers.pods, wakeups.all, when=preemptor.victim_found)
+    controller.watch(informers.vgpus, wakeups.all, when=preemptor.victim_holds)
     controller.watch(informers.configmaps, gangs.oversized)
     controller.watch(leases, wakeups.all, when=leader_changed)
     program.add_controller(controller)

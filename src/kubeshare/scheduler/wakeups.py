@@ -1,10 +1,10 @@
 """Queues unschedulable requesters again when something may let them in.
 
 A requester without room is queued when a GPU may fit it that did not before
-(:mod:`kubeshare.core.ledger.growth`), and when its nodes, quotas or the configuration change; one
-whose vGPUs are not ready, when these or their placeholders change. What only takes room, and a
-node's heartbeat, queues nobody. All are queued every :data:`RESYNC_SECONDS`, whatever a filter
-has missed.
+(:mod:`kubeshare.core.ledger.growth`), when its nodes, quotas or the configuration change, and when
+there is one more pod to preempt; one whose vGPUs are not ready, when these or their placeholders
+change. What only takes room, and a node's heartbeat, queues nobody. All are queued every
+:data:`RESYNC_SECONDS`, whatever a filter has missed.
 """
 
 import asyncio

@@ -54,6 +54,23 @@ async def test_the_marked_one_leaves_and_both_sides_are_told_why(cluster: FakeCl
 
 
 @scenario(n1=1)
+async def test_a_pod_that_starts_after_the_demand_of_high_priority_waits_is_preempted(
+    cluster: FakeCluster,
+) -> None:
+    """A share has nobody to evict until its pod is there."""
+    cluster.configure(preemption=True)
+    cluster.start("scheduler")
+    cluster.share("low", "0.7", annotations=MARKED)
+    await expect_scheduled(cluster, "low")
+    cluster.share("high", "0.7", labels=high())
+    await expect_pending(cluster, "high", "compute 0.3 left")
+    await cluster.quiet()
+    cluster.start("devices")
+    await expect_running(cluster, "high")
+    assert evicted(cluster) == ["low"]
+
+
+@scenario(n1=1)
 async def test_nobody_is_preempted_where_the_configuration_does_not_say_so(
     cluster: FakeCluster,
 ) -> None:

@@ -18,19 +18,19 @@ from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.eviction import evict
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import PODS, Pod
-from kubeshare.api.types.v1 import SHAREPODS
+from kubeshare.api.types.v1 import SHAREPODS, VGPU
 from kubeshare.core.demand import Demand
 from kubeshare.core.gang import place_gang
 from kubeshare.core.policies import Policy
 from kubeshare.core.preemption import Preemption, cheapest_for_gang
-from kubeshare.kube.cache.store import Store
+from kubeshare.kube.cache.store import DELETED, Change, Store
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ConflictError, NotFoundError, TooManyRequestsError
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.controller.events import ObjectReference, reference
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.preemption.nominations import NOMINATION_SECONDS, Nomination, Nominations
-from kubeshare.scheduler.preemption.victims import Victim, is_marked, victims_of
+from kubeshare.scheduler.preemption.victims import Victim, demand_uid, is_marked, victims_of
 from kubeshare.scheduler.requesters.base import Requester
 
 MAX_VICTIM_SETS: Final = 8
@@ -38,7 +38,8 @@ MAX_VICTIM_SETS: Final = 8
 RETRY_SECONDS: Final = 10.0
 """Seconds until the next attempt after budgets refused all sets."""
 
-_INDEX: Final = "preemptible"
+_MARKED: Final = "preemptible"
+_DEMAND: Final = "preemptible demand"
 
 
 class RoomRequest(Struct, frozen=True, kw_only=True):
@@ -95,7 +96,26 @@ class Preemptor:
         self._nominations = nominations
         self._configuration = configuration
         self._events = events
-        pods.add_index(_INDEX, _marked)
+        pods.add_index(_MARKED, _marked)
+        pods.add_index(_DEMAND, _demand_of_marked)
+
+    def victim_found(self, change: Change[Pod]) -> bool:
+        """Whether a pod was changed so that it may be evicted now, and was not before."""
+        old, new = change.old, change.object
+        if not self._configuration.now().preemption or not is_marked(new):
+            return False
+        return change.type != DELETED and (old is None or _standing(old) != _standing(new))
+
+    def victim_holds(self, change: Change[VGPU]) -> bool:
+        """Whether a pod that is marked as preemptible has a holder that is new or changed."""
+        old, new = change.old, change.object
+        if not self._configuration.now().preemption or change.type == DELETED:
+            return False
+        before = old.status.holders if old is not None else ()
+        return any(
+            holder not in before and self._pods.by_index(_DEMAND, holder.demand)
+            for holder in new.status.holders
+        )
 
     async def make_room(self, request: RoomRequest) -> RequeueAfter | None:
         """Evict the cheapest set of pods that makes room, if that is allowed.
@@ -110,7 +130,7 @@ class Preemptor:
         if nomination is not None and self._still_held(nomination):
             return await self._evict(nomination, self._victims())
         if self._nominations.full(now):
-            return None
+            return RequeueAfter(RETRY_SECONDS)
         victims = self._victims()
         refused = False
         for _ in range(MAX_VICTIM_SETS):
@@ -126,7 +146,7 @@ class Preemptor:
         return RequeueAfter(RETRY_SECONDS) if refused else None
 
     def _victims(self) -> dict[str, Victim]:
-        marked = self._pods.by_index(_INDEX, "true")
+        marked = self._pods.by_index(_MARKED, "true")
         return {each.uid: each for each in victims_of(marked, self._cluster_state.pool.held_by)}
 
     def _still_held(self, nomination: Nomination) -> bool:
@@ -216,6 +236,16 @@ class Preemptor:
 def _marked(pod: Pod) -> list[str]:
     """Index function: the pods that may be preempted."""
     return ["true"] if is_marked(pod) else []
+
+
+def _demand_of_marked(pod: Pod) -> list[str]:
+    """Index function: the demands of the pods that may be preempted."""
+    return [demand_uid(pod)] if is_marked(pod) else []
+
+
+def _standing(pod: Pod) -> tuple[object, ...]:
+    """What decides whether a pod is a victim, and of which priority."""
+    return is_marked(pod), pod.metadata.labels, pod.metadata.annotations
 
 
 def _about(pod: Pod) -> ObjectReference:

@@ -37,7 +37,7 @@ def victims_of(marked: Iterable[Pod], held_by: Callable[[str], Sequence[VGPU]]) 
         held_by: returns the vGPUs on which a demand (uid) holds shares.
     """
     for pod in marked:
-        uid = _demand_uid(pod)
+        uid = demand_uid(pod)
         if not _placed_by_scheduler(pod, uid, held_by(uid)):
             continue
         metadata = {"labels": pod.metadata.labels, "annotations": pod.metadata.annotations}
@@ -57,7 +57,7 @@ def _placed_by_scheduler(pod: Pod, uid: str, vgpus: Sequence[VGPU]) -> bool:
     )
 
 
-def _demand_uid(pod: Pod) -> str:
+def demand_uid(pod: Pod) -> str:
     """The uid of the demand of a pod: its SharePod's, or its own."""
     controller = pod.metadata.controller
     from_sharepod = controller is not None and controller.kind == SHAREPODS.kind
