@@ -2,7 +2,6 @@
 
 import argparse
 import gc
-import logging
 import os
 import sys
 import time
@@ -10,10 +9,8 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 
-import structlog
-
 from robustness.fault_matrix.lives import LIVES
-from robustness.fault_matrix.matrix import Tally, play, points
+from robustness.fault_matrix.matrix import Tally, log_nothing, play, points
 from robustness.fault_matrix.troubles import TROUBLES
 
 
@@ -39,8 +36,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _play(asked: argparse.Namespace, life: str) -> tuple[Tally, float]:
     if asked.write is None:
-        # Formatting what the programs log in so many runs takes a tenth of the time.
-        structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+        log_nothing()
     # A run leaves cycles behind, of which few collections are enough.
     gc.freeze()
     gc.set_threshold(20_000, 20, 20)

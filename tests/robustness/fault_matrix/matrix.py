@@ -1,10 +1,13 @@
 """Plays points of the fault matrix and counts how they ended."""
 
+import logging
 import traceback
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass, field
 from typing import NamedTuple
+
+import structlog
 
 from fakes.cluster import FakeCluster
 from kubeshare.api.types.v1 import SHAREPODS
@@ -143,6 +146,22 @@ def play(point: Point, tally: Tally) -> None:
         tally.leaked.append(f"{point}: {left}")
     if not (cluster.invariants.violations or left or stuck):
         tally.converged += 1
+
+
+def log_nothing() -> None:
+    """Drop what the programs log in so many runs: formatting it takes a tenth of the time.
+
+    Errors still pass the invariants, which look for exceptions in them.
+    """
+    structlog.configure(
+        wrapper_class=structlog.make_filtering_bound_logger(logging.ERROR), processors=[_drop]
+    )
+
+
+def _drop(
+    _: structlog.typing.WrappedLogger, __: str, ___: structlog.typing.EventDict
+) -> structlog.typing.EventDict:
+    raise structlog.DropEvent
 
 
 def _cluster(life: Life, seed: int) -> FakeCluster:

@@ -3,7 +3,6 @@
 ``make fault-matrix`` plays all points: every trouble at every write of every life.
 """
 
-import logging
 import sys
 from collections.abc import Iterator
 
@@ -11,7 +10,7 @@ import pytest
 import structlog
 
 from robustness.fault_matrix.lives import LIVES
-from robustness.fault_matrix.matrix import Point, Tally, play, points, run_point
+from robustness.fault_matrix.matrix import Point, Tally, log_nothing, play, points, run_point
 from robustness.fault_matrix.sample import SIMPLE, sample
 from robustness.fault_matrix.troubles import TROUBLES
 
@@ -21,8 +20,7 @@ FEWEST = 5
 
 @pytest.fixture(scope="module", autouse=True)
 def quiet() -> Iterator[None]:
-    """Drop what the programs log in so many runs: formatting it takes a tenth of the time."""
-    structlog.configure(wrapper_class=structlog.make_filtering_bound_logger(logging.CRITICAL))
+    log_nothing()
     yield
     structlog.reset_defaults()
 

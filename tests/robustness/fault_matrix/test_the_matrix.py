@@ -3,13 +3,14 @@
 from collections.abc import Callable
 
 import pytest
+import structlog
 
 from fakes.cluster import FakeCluster, run_scenario
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.kube.resources import Raw
 from kubeshare.simulator.control import FakeApiServer, Fault
 from robustness.fault_matrix.lives import LIVES, Life
-from robustness.fault_matrix.matrix import Point, Tally, play, run_point
+from robustness.fault_matrix.matrix import Point, Tally, log_nothing, play, run_point
 from robustness.fault_matrix.troubles import TROUBLES, Trouble
 
 WRITE = 9
@@ -40,6 +41,16 @@ def change_vgpu(cluster: FakeCluster, mutate: Callable[[Raw], object]) -> None:
 def add_holder(vgpu: Raw, **changed: object) -> None:
     (holder,) = vgpu["status"]["holders"]
     vgpu["status"]["holders"].append(holder | {"demand": "other", "requestMicros": 0} | changed)
+
+
+def test_an_exception_in_a_log_that_nobody_reads_is_a_violation() -> None:
+    log_nothing()
+    try:
+        log = structlog.get_logger()
+        found = planted(lambda _: log.error("reconcile failed", exc_info=ValueError("a bug")))
+    finally:
+        structlog.reset_defaults()
+    assert found == ["reconcile failed: ValueError('a bug')"]
 
 
 def test_a_gpu_whose_time_is_promised_twice_is_a_violation() -> None:
