@@ -214,6 +214,8 @@ def test_a_vgpu_cannot_be_overcommitted(control_plane: ControlPlane) -> None:
             await write(holder(1, 600_000, 60), holder(2, 400_000, 41))
         with pytest.raises(InvalidError):
             await write(holder(1, 600_000, 60), phase="Deleting")
+        # Where the policies are installed, a vGPU in use cannot be deleted.
+        await write()
         await client.delete(VGPUS, namespace)
 
     control_plane.run(main)
