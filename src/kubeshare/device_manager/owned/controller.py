@@ -217,8 +217,14 @@ class OwnedNodes:
     def _on_vgpu(self, change: Change[VGPU]) -> Iterable[Key]:
         """The vGPU's node, when whether it exists or has holders changes."""
         old, new = change.old, change.object
-        if change.type == DELETED or old is None or _facts_of(old) != _facts_of(new):
+        changed = change.type == DELETED or old is None or _facts_of(old) != _facts_of(new)
+        # The decision may have seen a state between the two, read while no watch delivered.
+        if changed or self._gives_back(new):
             yield Key("", new.spec.node_name)
+
+    def _gives_back(self, vgpu: VGPU) -> bool:
+        """Whether the node of a static vGPU is being taken over or given back."""
+        return vgpu.spec.is_static and not accepts_holders(self._gpunodes.get(vgpu.spec.node_name))
 
     def _on_placeholder(self, change: Change[Pod]) -> Iterable[Key]:
         """The node of a placeholder that is gone, also of one that was never bound."""
