@@ -101,6 +101,20 @@ def test_accepts(manifest: Raw, create: Create) -> None:
     assert "created" in create(manifest)
 
 
+@pytest.mark.parametrize("program", ["scheduler", "device-manager"])
+def test_a_decision_about_one_at_the_limit_can_be_written(
+    program: str, create: Create, cluster: ApiServer, namespace: str
+) -> None:
+    def annotate(name: str, *options: str) -> str:
+        return cluster.kubectl("annotate", "shp/probe", "-n", namespace, f"{name}=x", *options)
+
+    create(sharepod(metadata={"annotations": {f"a{number}": "" for number in range(128)}}))
+    with pytest.raises(LabError, match="129 are more than the 128"):
+        annotate("more")
+    account = f"system:serviceaccount:kubeshare-system:kubeshare-{program}"
+    annotate("kubeshare/GPUID", f"--as={account}", "--as-group=system:masters")
+
+
 @pytest.fixture
 def older(cluster: ApiServer, namespace: str) -> Iterator[Callable[[Raw], None]]:
     """Create objects in the test's namespace before its rules are in force."""

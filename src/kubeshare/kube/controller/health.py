@@ -81,7 +81,9 @@ class HealthServer:
                     writer.write(await self._answer(head))
                     await writer.drain()
         except (OSError, TimeoutError, EOFError, asyncio.LimitOverrunError):
-            pass  # a client without a valid request in time gets no answer
+            # A client without a valid request in time gets no answer. One that does not read
+            # must not keep what was written for it.
+            writer.transport.abort()
         finally:
             self._open -= 1
             writer.close()

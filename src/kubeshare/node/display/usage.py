@@ -17,6 +17,8 @@ from kubeshare.node.node_view import NodeContainerSpec, NodePod
 
 CLUSTER: Final = "clusterName"
 """The annotation of a pod that names its cluster, for people."""
+NAME_LENGTH: Final = 253
+"""Characters of it that are shown."""
 
 Entry = Mapping[str, Any]
 """What the token daemon says of a grant on one GPU, see ``kubeshare.tokens.snapshot``."""
@@ -66,7 +68,8 @@ def usage(
             "stat": stat,
             "project": pod.metadata.namespace,
             "user": "",
-            "cluster": pod.metadata.annotations.get(CLUSTER, ""),
+            # Its author's text, on a page that anybody may read.
+            "cluster": pod.metadata.annotations.get(CLUSTER, "")[:NAME_LENGTH],
             "spec": {container.name: _spec(container) for container in pod.spec.containers},
         }
     return {"usage": found}
