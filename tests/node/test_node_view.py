@@ -1,11 +1,12 @@
 """The cache of the node's pods."""
 
+import asyncio
 from typing import Any
 
 from fakes.node import NODE
 from fakes.objects import holder, vgpu
 from kubeshare.kube.resources import PODS
-from kubeshare.node.node_view import NodeView
+from kubeshare.node.node_view import NodeVariable, NodeView
 from kubeshare.simulator.control import FakeApiServer, run_virtual
 
 
@@ -48,5 +49,37 @@ def test_a_gpu_that_vanishes_stays_listed_for_holders_or_a_placeholder_only() ->
                 ]
             )
             assert view.promised() == {"GPU-b", "GPU-c"}
+
+    run_virtual(main())
+
+
+def test_of_environments_only_the_submitter_is_kept() -> None:
+    secret = {"name": "PASSWORD", "value": "secret"}
+    looked_up = {"name": "SUBMITTER", "valueFrom": {"secretKeyRef": {"name": "s", "key": "k"}}}
+    named = {"name": "SUBMITTER", "value": "Ada"}
+    spec = {
+        "nodeName": NODE,
+        "containers": [
+            {"name": "main", "env": [secret, named, named | {"value": "Eve"}]},
+            {"name": "side", "env": [secret]},
+        ],
+        "initContainers": [{"name": "fetch", "env": [secret, looked_up]}],
+    }
+
+    async def main() -> None:
+        server = FakeApiServer()
+        server.seed(PODS, {"metadata": {"name": "a", "namespace": "default"}, "spec": spec})
+        async with server.client() as client:
+            view = NodeView(client, NODE)
+            watch = asyncio.ensure_future(view.pods.run())
+            await view.pods.wait_for_sync()
+            watch.cancel()
+            [pod] = view.pods.store.snapshot().values()
+            found = (*pod.spec.containers, *pod.spec.init_containers)
+            assert {each.name: each.env for each in found} == {
+                "main": (NodeVariable("SUBMITTER", "Ada"),),
+                "side": (),
+                "fetch": (NodeVariable("SUBMITTER"),),
+            }
 
     run_virtual(main())

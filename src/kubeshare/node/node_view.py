@@ -6,9 +6,10 @@ a cluster of ten nodes and of ten thousand.
 
 import asyncio
 from collections.abc import Iterator
-from typing import Any
+from typing import Any, Final
 
 from msgspec import Struct, field
+from msgspec.structs import replace
 
 from kubeshare.api.types.constants import (
     FILLER_PREFIX,
@@ -22,6 +23,8 @@ from kubeshare.kube.client.client import Client
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import PODS
 
+SUBMITTER: Final = "SUBMITTER"
+"""The environment variable by which pods of Gaia name who submitted them, for people."""
 _ENDED_PHASES = frozenset({"Succeeded", "Failed"})
 
 
@@ -32,11 +35,19 @@ class NodeContainerLimits(Struct, frozen=True):
     requests: dict[str, str | int] = {}
 
 
+class NodeVariable(Struct, frozen=True):
+    """A variable of an environment; ``value`` is ``""`` if the kubelet looks it up elsewhere."""
+
+    name: str = ""
+    value: str = ""
+
+
 class NodeContainerSpec(Struct, frozen=True):
-    """A container and its resources."""
+    """A container, its resources, and of its environment :data:`SUBMITTER` alone."""
 
     name: str = ""
     resources: NodeContainerLimits = field(default_factory=NodeContainerLimits)
+    env: tuple[NodeVariable, ...] = ()
 
 
 class NodeNamed(Struct, frozen=True):
@@ -130,6 +141,23 @@ class NodePod(Struct, frozen=True, kw_only=True):
         return self.ended or self.metadata.deletion_timestamp is not None
 
 
+def strip_environments(pod: NodePod) -> NodePod:
+    """A pod without the environments of its containers, but for :data:`SUBMITTER`.
+
+    They are as large as their authors like, and may hold what nobody else should read.
+    """
+    groups = (pod.spec.containers, pod.spec.init_containers)
+    if not any(each.env for group in groups for each in group):
+        return pod
+    containers, first = (tuple(map(_strip_environment, group)) for group in groups)
+    return replace(pod, spec=replace(pod.spec, containers=containers, init_containers=first))
+
+
+def _strip_environment(container: NodeContainerSpec) -> NodeContainerSpec:
+    named = tuple(each for each in container.env if each.name == SUBMITTER)
+    return container if named == container.env else replace(container, env=named[:1])
+
+
 NODE_PODS = PODS.into(NodePod)
 NODE_VGPUS = VGPUS.into(VGPU)
 
@@ -146,7 +174,9 @@ class NodeView:
         fields = f"spec.nodeName={node}"
         self.node = node
         self.vgpus: Reflector[VGPU] = Reflector(client, NODE_VGPUS, fields=fields)
-        self.pods: Reflector[NodePod] = Reflector(client, NODE_PODS, fields=fields)
+        self.pods: Reflector[NodePod] = Reflector(
+            client, NODE_PODS, fields=fields, transform=strip_environments
+        )
         self._changed = asyncio.Event()
         self.vgpus.subscribe(self._notify)
 

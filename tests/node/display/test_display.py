@@ -55,12 +55,15 @@ def sample(*grants: Grant, uses: tuple[GpuUse, ...] = ()) -> Sample:
 
 def add_pod(cluster: Cluster, name: str, annotations: dict[str, str], **asked: str) -> None:
     """A pod whose containers ask for ``CORES/BLOCKS``, or for no share with ``""``."""
-    containers = []
+    containers: list[Raw] = []
     for container, amounts in asked.items():
         cores, _, blocks = amounts.partition("/")
         limits = ({CORE: cores} if cores else {}) | ({MEMORY: blocks} if blocks else {})
         containers.append({"name": container, "resources": {"limits": limits}})
     cluster.add_pod(name, phase="Running", annotations=annotations)
+    # The user is the one that the first container names.
+    for made, user in zip(containers, ("Ada", "Eve"), strict=False):
+        made["env"] = [{"name": "SUBMITTER", "value": user}]
     cluster.server.change(
         PODS, name, "default", lambda pod: pod["spec"].update(containers=containers)
     )
@@ -138,7 +141,7 @@ def test_the_use_of_each_container_has_gpu_managers_names_and_units(
                     },
                 },
                 "project": "default",
-                "user": "",
+                "user": "Ada",
                 "cluster": "here",
                 "spec": {
                     "main": {"gpu": 0.5, "mem": 1024},

@@ -13,12 +13,12 @@ from kubeshare.api.types.v1 import GPUDevice
 from kubeshare.core.units import MI, parse_count
 from kubeshare.dialects.vcuda import BLOCK, CORE, CORES, MEMORY
 from kubeshare.node.escapes.detection import Sample
-from kubeshare.node.node_view import NodeContainerSpec, NodePod
+from kubeshare.node.node_view import SUBMITTER, NodeContainerSpec, NodePod
 
 CLUSTER: Final = "clusterName"
 """The annotation of a pod that names its cluster, for people."""
 NAME_LENGTH: Final = 253
-"""Characters of it that are shown."""
+"""Characters that are shown of what an author wrote for people."""
 
 Entry = Mapping[str, Any]
 """What the token daemon says of a grant on one GPU, see ``kubeshare.tokens.snapshot``."""
@@ -67,12 +67,18 @@ def usage(
         found[uid] = {
             "stat": stat,
             "project": pod.metadata.namespace,
-            "user": "",
-            # Its author's text, on a page that anybody may read.
+            # Its author's texts, on a page that anybody may read.
+            "user": _submitter(pod)[:NAME_LENGTH],
             "cluster": pod.metadata.annotations.get(CLUSTER, "")[:NAME_LENGTH],
             "spec": {container.name: _spec(container) for container in pod.spec.containers},
         }
     return {"usage": found}
+
+
+def _submitter(pod: NodePod) -> str:
+    """Who submitted a pod, as its first container says; ``""`` if it does not."""
+    named = pod.spec.containers[0].env if pod.spec.containers else ()
+    return next((each.value for each in named if each.name == SUBMITTER), "")
 
 
 def _pids(sample: Sample) -> dict[tuple[str, str, str], list[int]]:
