@@ -38,6 +38,13 @@ def test_a_link_that_means_nothing_here_leaves_a_matrix_that_is_one(link: GPULin
     assert links[0][1] == Level.SYS
 
 
+def test_of_links_that_contradict_each_other_the_farthest_counts_in_any_order() -> None:
+    links = (GPULink(a=0, b=1, link="PIX"), GPULink(a=1, b=0, link="NODE"))
+    for order in (links, links[::-1]):
+        there, back = matrix(found(0, 1, links=order))
+        assert (there[1], back[0]) == (Level.NODE, Level.NODE)
+
+
 def test_a_node_that_told_of_no_link_or_of_too_many_gpus_has_no_matrix() -> None:
     assert matrix(found(0, 1)) == ()
     assert matrix(found(0, 64, links=(GPULink(a=0, b=1, link="PIX"),))) == ()

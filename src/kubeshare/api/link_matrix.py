@@ -11,7 +11,9 @@ def matrix(found: GPUNodeSpec) -> Links:
     """The link levels between a node's GPUs; rows and columns are their NVML indexes.
 
     Pairs without a link, or with a level that this version does not know, have the highest
-    cost (``SYS``). Empty if no link is known, or an index exceeds the largest possible node.
+    cost (``SYS``), and pairs with several links the highest of theirs, so that the matrix is
+    symmetric and their order does not matter. Empty if no link is known, or an index exceeds the
+    largest possible node.
     """
     size = max((gpu.index for gpu in found.devices), default=-1) + 1
     return _matrix(size, found.links) if found.links and size <= MAX_GPUS else ()
@@ -31,9 +33,13 @@ def row_of(uuid: str, found: GPUNodeSpec) -> int | None:
 
 @lru_cache(maxsize=64)  # most nodes are of a few kinds, and nodes change often
 def _matrix(size: int, links: tuple[GPULink, ...]) -> Links:
-    rows = [list(row) for row in flat(size)]
+    levels: dict[tuple[int, int], int] = {}
     for link in links:
-        if 0 <= link.a < size and 0 <= link.b < size and link.a != link.b:
+        low, high = sorted((link.a, link.b))
+        if 0 <= low < high < size:
             level = read_level(link.link) or Level.SYS
-            rows[link.a][link.b] = rows[link.b][link.a] = level
+            levels[low, high] = max(levels.get((low, high), Level.SELF), level)
+    rows = [list(row) for row in flat(size)]
+    for (low, high), level in levels.items():
+        rows[low][high] = rows[high][low] = level
     return tuple(tuple(int(level) for level in row) for row in rows)
