@@ -11,6 +11,7 @@ from fakes.cluster import FakeCluster, run_scenario
 from fakes.cluster.disruptions import own
 from fakes.cluster.gpushare import dedicate, gated_pod
 from fakes.cluster.quotas import label_gpus, limit
+from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
 from kubeshare.cli.explain import command
 from kubeshare.cli.explain.cluster_reader import NotInstalledError
 from kubeshare.cli.explain.command import Finding, NothingToExplainError, find_out
@@ -337,7 +338,7 @@ def test_a_pod_of_gpushare_is_explained_by_its_own_policy_unit_and_nodes() -> No
         gated_pod(cluster, "a", "12288")
         await expect_running(cluster, "a")
         gated_pod(cluster, "b", "8192")
-        await cluster.until(lambda: cluster.pod_condition("b").get("status") == "False")
+        await expect_condition(cluster, "b", CONDITION_POD_SCHEDULED, status="False")
         finding = await explained(cluster, "pod/b")
         assert finding.decision.outcome == "pending"
         assert finding.decision.reasons["n2"] == "not dedicated to gpushare pods"

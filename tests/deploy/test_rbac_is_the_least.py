@@ -15,7 +15,7 @@ import yaml
 
 from expectations.pods import expect_event, expect_running
 from fakes.cluster import FakeCluster
-from fakes.cluster.quotas import gaia_limits, limit, used, write_gaia_quotas
+from fakes.cluster.quotas import expect_used, gaia_limits, limit, write_gaia_quotas
 from kubeshare.api.types.constants import LABEL_POOL, NAMESPACE
 from kubeshare.device_manager.sharepod.pods import manifest
 from kubeshare.install import manifests
@@ -90,7 +90,7 @@ async def _within_a_quota(cluster: FakeCluster) -> None:
     """A SharePod counts in a GPUQuota, and gpu-admission has quotas."""
     limit(cluster, {"gpus": 1})
     await cluster.run("a")
-    await cluster.until(lambda: used(cluster) == ("GPUs 0.3", "GPUs 1"))
+    await expect_used(cluster, ("GPUs 0.3", "GPUs 1"))
     cluster.delete("a")
     write_gaia_quotas(cluster, default={"quota": {"V100": 1}})
     await cluster.until(lambda: gaia_limits(cluster))

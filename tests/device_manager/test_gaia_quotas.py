@@ -8,8 +8,8 @@ import yaml
 from expectations.pods import expect_running
 from expectations.scheduling import expect_pending
 from fakes.cluster import FakeCluster, scenario
+from fakes.cluster.quotas import expect_gaia_limits, label_gpus
 from fakes.cluster.quotas import gaia_limits as limits
-from fakes.cluster.quotas import label_gpus
 from fakes.cluster.quotas import write_gaia_quotas as write
 from kubeshare.api.types.gpu_quota import GPUQUOTAS, GPULimit
 from kubeshare.core.errors import InvalidValueError
@@ -61,7 +61,7 @@ async def test_the_quotas_of_the_config_map_are_in_force(cluster: FakeCluster) -
     label_gpus(cluster, "n2", pool="research", model="V")
     write(cluster, default={"quota": {"V": 1}, "pool": ["research"]})
     cluster.start()
-    await cluster.until(lambda: limits(cluster))
+    await expect_gaia_limits(cluster)
     assert limits(cluster) == [{"model": "V", "pools": ["research"], "gpus": 1}]
     await cluster.run("a", "0.6")
     assert cluster.sharepod("a")["spec"]["nodeName"] == "n2"
@@ -69,7 +69,7 @@ async def test_the_quotas_of_the_config_map_are_in_force(cluster: FakeCluster) -
     words = "GPUQuota gaia is 1 V GPUs in pool research: 0.6 held"
     await expect_pending(cluster, "b", words, reason="QuotaExceeded")
     write(cluster)
-    await cluster.until(lambda: limits(cluster) is None)
+    await expect_gaia_limits(cluster, None)
     await expect_running(cluster, "b")
 
 
@@ -77,7 +77,7 @@ async def test_the_quotas_of_the_config_map_are_in_force(cluster: FakeCluster) -
 async def test_what_is_not_valid_changes_nothing_and_is_reported(cluster: FakeCluster) -> None:
     write(cluster, default={"quota": {"V100": 1}})
     cluster.start("devices")
-    await cluster.until(lambda: limits(cluster))
+    await expect_gaia_limits(cluster)
     write(cluster, default={"quota": {"V100": "many"}})
     await cluster.until(lambda: _invalid(cluster))
     assert limits(cluster) == [{"model": "V100", "gpus": 1}]
@@ -87,10 +87,10 @@ async def test_what_is_not_valid_changes_nothing_and_is_reported(cluster: FakeCl
 async def test_a_quota_that_somebody_changed_is_put_right(cluster: FakeCluster) -> None:
     write(cluster, default={"quota": {"V100": 1}})
     cluster.start("devices")
-    await cluster.until(lambda: limits(cluster))
+    await expect_gaia_limits(cluster)
     more = {"limits": [{"gpus": 99}]}
     cluster.server.change(GPUQUOTAS, "gaia", "default", lambda obj: obj["spec"].update(more))
-    await cluster.until(lambda: limits(cluster) == [{"model": "V100", "gpus": 1}])
+    await expect_gaia_limits(cluster, [{"model": "V100", "gpus": 1}])
 
 
 @scenario(n1=1)
@@ -98,7 +98,7 @@ async def test_a_namespace_that_comes_later_gets_its_quota(cluster: FakeCluster)
     cluster.server.inject(Fault.answer(404), verb="patch", resource="gpuquotas")
     write(cluster, default={"quota": {"V100": 1}})
     cluster.start("devices")
-    await cluster.until(lambda: limits(cluster), 90)
+    await expect_gaia_limits(cluster, seconds=90)
 
 
 def _invalid(cluster: FakeCluster) -> bool:
@@ -129,11 +129,11 @@ async def test_a_quota_of_that_name_that_somebody_else_made_is_left_alone(
     cluster.server.seed(GPUQUOTAS, theirs)
     write(cluster, default={"quota": {"V100": 1}})
     cluster.start("devices")
-    await cluster.until(lambda: limits(cluster))
+    await expect_gaia_limits(cluster)
     labels = cluster.server.all(GPUQUOTAS, "default")[0]["metadata"]["labels"]
     assert labels == {"kubeshare.nthu/from": "gpu-admission"}
     write(cluster)
-    await cluster.until(lambda: limits(cluster) is None)
+    await expect_gaia_limits(cluster, None)
     assert limits(cluster, "other") == []
 
 
@@ -141,7 +141,7 @@ async def test_a_quota_of_that_name_that_somebody_else_made_is_left_alone(
 async def test_a_quota_that_is_gone_already_is_not_deleted_again(cluster: FakeCluster) -> None:
     write(cluster, default={"quota": {"V100": 1}})
     cluster.start("devices")
-    await cluster.until(lambda: limits(cluster))
+    await expect_gaia_limits(cluster)
     uid = cluster.server.all(GPUQUOTAS, "default")[0]["metadata"]["uid"]
     cluster.server.inject(Fault.answer(404, "NotFound"), verb="delete", resource="gpuquotas")
     write(cluster)

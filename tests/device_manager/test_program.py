@@ -44,7 +44,7 @@ async def test_each_controller_is_told_apart_in_its_metrics(cluster: FakeCluster
     cluster.share("a")
     await expect_running(cluster, "a", seconds=300)
     cluster.plain("b")
-    await cluster.until(lambda: cluster.running("b"))
+    await expect_running(cluster, "b")
     assert set(cluster.reconciles("devices")) >= {
         *("gaia-quotas", "gpu-selection", "gpuquotas", "missing", "owned-nodes"),
         *("pods", "pools", "sharepods", "vgpus"),

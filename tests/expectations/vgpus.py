@@ -4,7 +4,7 @@ from typing import Any
 
 from expectations.waiting import wait
 from fakes.cluster.cluster import FakeCluster
-from fakes.cluster.state import degraded, held, holding, owned, vgpu_phases
+from fakes.cluster.state import degraded, held, holding, mode, owned, vgpu_phases
 from kubeshare.api.types.v1 import VGPUS
 
 Raw = dict[str, Any]
@@ -154,3 +154,12 @@ async def expect_cleaned_up(cluster: FakeCluster, seconds: float | None = None) 
         return not cluster.vgpus() and not cluster.placeholders()
 
     await wait(cluster, clean, "no vGPU and no placeholder", (), seconds)
+
+
+async def expect_mode(
+    cluster: FakeCluster, node: str, expected: str, seconds: float | None = None
+) -> None:
+    """The GPUNode of a node records this mode."""
+    await wait(
+        cluster, lambda: mode(cluster, node) == expected, f"{node} is {expected}", (), seconds
+    )

@@ -4,6 +4,7 @@ from typing import Any
 
 import pytest
 
+from expectations.pods import expect_condition
 from expectations.vgpus import expect_holding
 from fakes.cluster import FakeCluster, run_scenario, scenario
 from fakes.cluster.disruptions import label_node
@@ -13,6 +14,7 @@ from fakes.cluster.gpushare import gated_pod
 from fakes.cluster.gpushare_doors import begin, create, place
 from fakes.cluster.pods import bound
 from fakes.cluster.state import gates, the_pod
+from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
 from kubeshare.kube.resources import PODS
 
 PREFIX = "ALIYUN_COM_GPU_MEM_"
@@ -45,7 +47,7 @@ def test_an_amount_that_is_no_number_of_units_is_refused(door: str, units: str, 
 
 async def expect_invalid(cluster: FakeCluster, name: str, words: str) -> None:
     """A pod stays behind its gate, with the reason, and the extender does not bind it."""
-    await cluster.until(lambda: cluster.pod_condition(name).get("reason") == "Invalid")
+    await expect_condition(cluster, name, CONDITION_POD_SCHEDULED, "Invalid")
     assert words in cluster.pod_condition(name)["message"]
     await cluster.quiet(5)
     assert gates(cluster, name)

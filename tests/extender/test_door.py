@@ -4,7 +4,7 @@ import asyncio
 
 import pytest
 
-from expectations.pods import expect_running
+from expectations.pods import expect_condition, expect_running, expect_ungated
 from expectations.vgpus import expect_holders
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
@@ -12,6 +12,7 @@ from fakes.cluster.actors import BY_EXTENDER
 from fakes.cluster.extender import bind, fit, offer, placed, pod, schedule, start, vgpus
 from fakes.cluster.pods import bound
 from fakes.cluster.state import gates, the_pod
+from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import PODS
 from kubeshare.simulator.control import Fault
@@ -25,7 +26,7 @@ async def test_the_gate_goes_and_the_extender_places_the_pod(cluster: FakeCluste
     await start(cluster)
     cluster.start("scheduler")
     pod(cluster, "a", 4, gated=True)
-    await cluster.until(lambda: not gates(cluster, "a"))
+    await expect_ungated(cluster, "a")
     assert placed(cluster) == {}
     assert "annotations" not in the_pod(cluster, "a")["metadata"]
     assert await schedule(cluster, "a") == ""
@@ -37,9 +38,9 @@ async def test_pods_that_wait_are_handed_over_when_the_door_changes(cluster: Fak
     await start(cluster)
     cluster.start("scheduler")
     pod(cluster, "a", 4, gated=True)
-    await cluster.until(lambda: cluster.pod_condition("a").get("reason") == "NoRoom")
+    await expect_condition(cluster, "a", CONDITION_POD_SCHEDULED, "NoRoom")
     cluster.configure(gpushare=BY_THE_EXTENDER)
-    await cluster.until(lambda: not gates(cluster, "a"))
+    await expect_ungated(cluster, "a")
     assert await schedule(cluster, "a") == ""
     await expect_running(cluster, "a")
 
@@ -52,7 +53,7 @@ async def test_a_gate_whose_removal_fails_is_removed_again(cluster: FakeCluster)
     cluster.server.inject(Fault.reset(after=True), verb="patch", resource="pods")
     pod(cluster, "a", 4, gated=True)
     cluster.start("scheduler")
-    await cluster.until(lambda: not gates(cluster, "a"))
+    await expect_ungated(cluster, "a")
     assert await schedule(cluster, "a") == ""
     await expect_holders(cluster, ["a"])
 
@@ -73,7 +74,7 @@ async def test_sched_releases_nothing_of_a_pod_that_it_has_handed_over(
     conflict = Fault.answer(409, "Conflict", after=True)
     cluster.server.inject(conflict, verb="patch", resource="pods")
     cluster.start("scheduler")
-    await cluster.until(lambda: not gates(cluster, "a"))
+    await expect_ungated(cluster, "a")
     await cluster.quiet(5)
     await expect_holders(cluster, ["a"])
 
@@ -84,7 +85,7 @@ async def test_an_invalid_amount_stays_behind_the_gate(cluster: FakeCluster) -> 
     await start(cluster)
     cluster.start("scheduler")
     pod(cluster, "a", "1.5", gated=True)
-    await cluster.until(lambda: cluster.pod_condition("a").get("reason") == "Invalid")
+    await expect_condition(cluster, "a", CONDITION_POD_SCHEDULED, "Invalid")
     assert gates(cluster, "a")
 
 
@@ -104,7 +105,7 @@ async def test_a_pod_that_sched_has_placed_is_bound_where_it_said(cluster: FakeC
     for name in ("n1", "n2"):
         offer(cluster, name, 16)
     pod(cluster, "a", 4, gated=True)
-    await cluster.until(lambda: not gates(cluster, "a"))
+    await expect_ungated(cluster, "a")
     decided = the_pod(cluster, "a")["metadata"]["annotations"]
     node = decided["kubeshare.nthu/node"]
     await cluster.quiet(1)

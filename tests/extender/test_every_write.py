@@ -4,11 +4,12 @@ import asyncio
 
 import pytest
 
+from expectations.pods import expect_running, expect_ungated
 from expectations.vgpus import expect_holders
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.extender import placed, pod, schedule, start
 from fakes.cluster.program_faults import FAULTS
-from fakes.cluster.state import gates, the_pod
+from fakes.cluster.state import the_pod
 
 REPLICAS = ("extender", "extender/second")
 PODS = {"a": 10, "b": 10, "c": 3}
@@ -35,11 +36,11 @@ def test_pods_run_and_leave_nothing(fault: str, half: int) -> None:
             pod(cluster, name, units, gated=True)
 
         async def place(name: str) -> str:
-            await cluster.until(lambda: not gates(cluster, name), SECONDS)
+            await expect_ungated(cluster, name, seconds=SECONDS)
             return await schedule(cluster, name, *REPLICAS, attempts=150)
 
         assert not any(await asyncio.gather(*map(place, PODS)))
-        await cluster.until(lambda: cluster.running(*PODS), SECONDS)
+        await expect_running(cluster, *PODS, seconds=SECONDS)
         assert placed(cluster).keys() == PODS.keys()
         for name in PODS:
             cluster.actors.delete(the_pod(cluster, name))

@@ -9,7 +9,13 @@ from expectations.vgpus import expect_holders
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.extender import bind, fit, pod, schedule, start
 from fakes.cluster.pods import bound
-from fakes.cluster.quotas import label_gpus, limit, running_micros, used, watch_overshoot
+from fakes.cluster.quotas import (
+    expect_used,
+    label_gpus,
+    limit,
+    running_micros,
+    watch_overshoot,
+)
 from fakes.cluster.state import the_pod
 from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
 from kubeshare.simulator.control import Fault
@@ -48,7 +54,7 @@ def test_many_pods_through_two_replicas_beside_the_scheduler_stay_within(seed: i
             cluster.actors.delete(the_pod(cluster, name))
         cluster.clear()
         await expect_holders(cluster, *[[] for _ in range(8)])
-        await cluster.until(lambda: used(cluster) == ("V100 0", "V100 2"))
+        await expect_used(cluster, ("V100 0", "V100 2"))
 
     run()
 
@@ -89,7 +95,7 @@ async def test_the_filter_names_the_quota_and_each_node_that_it_excludes(
     why = answer["FailedNodes"]["n1"]
     assert why == "no quota of default covers V100 GPUs in pool web"
     assert await bind(cluster, "a", "n2") == (200, "")
-    await cluster.until(lambda: used(cluster) == ("V100@research 0.375", "V100@research 0.5"))
+    await expect_used(cluster, ("V100@research 0.375", "V100@research 0.5"))
     pod(cluster, "b", 6)
     answer = await fit(cluster, "b")
     assert answer["NodeNames"] == []

@@ -4,14 +4,23 @@ import asyncio
 
 import pytest
 
-from expectations.pods import expect_running
+from expectations.pods import expect_condition, expect_running, expect_ungated
 from fakes.cluster import FakeCluster, run_scenario, scenario
 from fakes.cluster.disruptions import label_node
 from fakes.cluster.pods import bound
-from fakes.cluster.predicates import bind, filter_with, fit, placed, pod, schedule, start
+from fakes.cluster.predicates import (
+    bind,
+    expect_placed,
+    filter_with,
+    fit,
+    placed,
+    pod,
+    schedule,
+    start,
+)
 from fakes.cluster.state import gates, the_pod
 from fakes.cluster.vcuda import published
-from kubeshare.api.types.constants import LABEL_ROLE, ROLE_SHAREPOD
+from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED, LABEL_ROLE, ROLE_SHAREPOD
 from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import RESTART_SECONDS
 from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
 from kubeshare.dialects.write_back import VCUDA_INDEX as INDEX
@@ -231,13 +240,13 @@ async def test_the_door_says_who_places_the_pods(cluster: FakeCluster) -> None:
     cluster.configure(vcuda={"door": "extender"})
     cluster.start("scheduler")
     pod(cluster, "a", 50, gated=True)
-    await cluster.until(lambda: not gates(cluster, "a"))
+    await expect_ungated(cluster, "a")
     assert placed(cluster) == {}
     assert await schedule(cluster, "a") == ""
     await expect_running(cluster, "a")
     cluster.configure(vcuda={"door": "manifests"})
     pod(cluster, "b", 10, gated=True)
-    await cluster.until(lambda: cluster.pod_condition("b").get("status") == "False")
+    await expect_condition(cluster, "b", CONDITION_POD_SCHEDULED, status="False")
     assert gates(cluster, "b"), "the kubelet offers nothing here, so the scheduler finds no node"
 
 
@@ -247,7 +256,7 @@ async def test_a_reservation_goes_with_its_pod(cluster: FakeCluster) -> None:
     pod(cluster, "a", 50)
     await fit(cluster, "a")
     cluster.server.remove(PODS, "a", "default")
-    await cluster.until(lambda: placed(cluster) == {}, 5.0)
+    await expect_placed(cluster, {}, seconds=5.0)
 
 
 @scenario(n1=1)
@@ -258,7 +267,7 @@ async def test_a_reservation_goes_if_the_pod_is_not_bound(cluster: FakeCluster) 
     pod(cluster, "b", 50)
     await cluster.quiet(BIND_SECONDS - 5)
     assert (await fit(cluster, "b"))["NodeNames"] == []
-    await cluster.until(lambda: placed(cluster) == {}, 10.0)
+    await expect_placed(cluster, {}, seconds=10.0)
     assert (await fit(cluster, "b"))["NodeNames"] == ["n1"]
 
 
@@ -270,7 +279,7 @@ async def test_a_reservation_goes_when_the_pod_is_bound_elsewhere(cluster: FakeC
     other = {"n1": "n2", "n2": "n1"}[node]
     bind(cluster, "a", other)
     await expect_running(cluster, "a")
-    await cluster.until(lambda: placed(cluster) == {"a": [(other, 0)]}, 5.0)
+    await expect_placed(cluster, {"a": [(other, 0)]}, seconds=5.0)
     assert published(cluster, "a")["tencent.com/predicate-node"] == other
 
 
@@ -281,7 +290,7 @@ async def test_a_pod_that_is_bound_too_late_has_its_share_reserved_again(
     await start(cluster)
     pod(cluster, "a", 60)
     await fit(cluster, "a")
-    await cluster.until(lambda: placed(cluster) == {}, BIND_SECONDS + 10)
+    await expect_placed(cluster, {}, seconds=BIND_SECONDS + 10)
     pod(cluster, "b", 60)
     assert await schedule(cluster, "b") == ""
     bind(cluster, "a", "n1")
@@ -298,7 +307,7 @@ def test_a_pod_that_is_bound_too_late_and_gets_no_share_is_restarted_if_it_has_a
         await start(cluster)
         pod(cluster, "a", 60, ownerReferences=[OWNER] if owned else [])
         await fit(cluster, "a")
-        await cluster.until(lambda: placed(cluster) == {}, BIND_SECONDS + 10)
+        await expect_placed(cluster, {}, seconds=BIND_SECONDS + 10)
         pod(cluster, "b", 60)
         assert await schedule(cluster, "b") == ""
         bind(cluster, "a", "n1")
@@ -383,6 +392,6 @@ def test_a_fault_at_a_write_leaves_the_pod_running_with_one_share(
         assert sorted(placed(cluster).values()) == [[("n1", 0)], [("n1", 1)]]
         for name in "ab":
             cluster.actors.delete(the_pod(cluster, name))
-        await cluster.until(lambda: placed(cluster) == {}, 60.0)
+        await expect_placed(cluster, {}, seconds=60.0)
 
     run()

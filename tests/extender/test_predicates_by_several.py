@@ -5,12 +5,12 @@ import random
 
 import pytest
 
-from expectations.pods import expect_running
+from expectations.pods import expect_running, expect_ungated
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.pods import bound
-from fakes.cluster.predicates import bind, fit, placed, pod, schedule, start
+from fakes.cluster.predicates import bind, expect_placed, fit, placed, pod, schedule, start
 from fakes.cluster.program_faults import FAULTS
-from fakes.cluster.state import gates, the_pod
+from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
 from kubeshare.simulator.control import Fault
@@ -49,7 +49,7 @@ def test_many_pods_through_two_replicas_beside_the_scheduler(seed: int) -> None:
         for name in names:
             cluster.actors.delete(the_pod(cluster, name))
         cluster.clear()
-        await cluster.until(lambda: placed(cluster) == {})
+        await expect_placed(cluster, {})
 
     run()
 
@@ -75,7 +75,7 @@ def test_two_replicas_that_place_one_pod_at_one_time_leave_one_share(order: int)
         node = draw.choice([each for each in answers if each])[0]
         bind(cluster, "a", node)
         await expect_running(cluster, "a")
-        await cluster.until(lambda: placed(cluster) == {"a": [(node, 0)]})
+        await expect_placed(cluster, {"a": [(node, 0)]})
 
     run()
 
@@ -95,7 +95,7 @@ def test_of_two_shares_by_a_replica_whose_watch_is_late_one_stays(node: str) -> 
         cluster.server.reset_watches()
         bind(cluster, "a", node)
         await expect_running(cluster, "a", seconds=100)
-        await cluster.until(lambda: placed(cluster) == {"a": [(node, 0)]})
+        await expect_placed(cluster, {"a": [(node, 0)]})
 
     run()
 
@@ -171,14 +171,14 @@ def test_pods_run_and_leave_nothing_whichever_write_fails(fault: str, third: int
             pod(cluster, name, cores, gated=True)
 
         async def place(name: str) -> str:
-            await cluster.until(lambda: not gates(cluster, name), SECONDS)
+            await expect_ungated(cluster, name, seconds=SECONDS)
             return await schedule(cluster, name, *REPLICAS, attempts=150)
 
         assert not any(await asyncio.gather(*map(place, names)))
-        await cluster.until(lambda: cluster.running(*names), SECONDS)
+        await expect_running(cluster, *names, seconds=SECONDS)
         assert placed(cluster).keys() == names.keys()
         for name in names:
             cluster.actors.delete(the_pod(cluster, name))
-        await cluster.until(lambda: placed(cluster) == {}, SECONDS)
+        await expect_placed(cluster, {}, seconds=SECONDS)
 
     run()

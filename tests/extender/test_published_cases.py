@@ -6,6 +6,7 @@ from typing import Any, NamedTuple
 import pytest
 import yaml
 
+from expectations.pods import expect_running
 from expectations.vgpus import expect_holders
 from fakes.cluster import FakeCluster, run_scenario
 from fakes.cluster.disruptions import fail_gpu
@@ -227,7 +228,7 @@ def test_a_restarted_extender_knows_what_is_in_use() -> None:
         for name, units in (("a", 9), ("b", 9), ("c", 4)):
             pod(cluster, name, units)
             assert (await bind(cluster, name))[0] == 200
-        await cluster.until(lambda: cluster.running("a", "b", "c"))
+        await expect_running(cluster, "a", "b", "c")
         before = await call(cluster, "inspect", b"")
         await cluster.kill("extender")
         cluster.start("extender")

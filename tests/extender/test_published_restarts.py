@@ -7,7 +7,7 @@ import pytest
 from expectations.pods import expect_bound, expect_running
 from fakes.cluster import FakeCluster, run_scenario, scenario
 from fakes.cluster.doors import DOORS, begin, create, link_six, place
-from fakes.cluster.predicates import fit, placed, schedule
+from fakes.cluster.predicates import expect_placed, fit, placed, schedule
 from fakes.cluster.state import the_pod
 from fakes.cluster.vcuda import published
 from kubeshare.api.types.v1 import GPUNODES
@@ -87,7 +87,7 @@ def test_of_pods_that_ended_while_nothing_ran_only_the_pending_one_keeps_its_gpu
         cluster.end("failed", "Failed")
         cluster.actors.delete(the_pod(cluster, "deleted"))
         await restart(cluster, door)
-        await cluster.until(lambda: placed(cluster) == {"pending": kept})
+        await expect_placed(cluster, {"pending": kept})
         await release(cluster, door, "pending")
         await place(cluster, door, "rest", "500")
         assert placed(cluster)["pending"] == kept

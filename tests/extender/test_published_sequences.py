@@ -4,13 +4,14 @@ import asyncio
 
 import pytest
 
-from expectations.pods import expect_running
+from expectations.pods import expect_condition, expect_running
 from fakes.cluster import FakeCluster, run_scenario
 from fakes.cluster.disruptions import fail_gpu
 from fakes.cluster.doors import DOORS, begin, create, link_six, node_of, place
 from fakes.cluster.predicates import bind, container, fit, placed, pod
 from fakes.cluster.state import the_pod
 from fakes.cluster.vcuda import gated_pod, published
+from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.dialects.write_back import VCUDA_INDEX as INDEX
 
@@ -196,7 +197,7 @@ def test_each_gpu_of_a_node_counts_its_own_memory(door: str) -> None:
         if door == "extender":
             [reason] = (await fit(cluster, "c"))["FailedNodes"].values()
         else:
-            await cluster.until(lambda: cluster.pod_condition("c").get("status") == "False")
+            await expect_condition(cluster, "c", CONDITION_POD_SCHEDULED, status="False")
             reason = cluster.pod_condition("c")["message"]
         assert "8Gi" in reason
 

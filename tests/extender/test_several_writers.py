@@ -5,6 +5,7 @@ import random
 
 import pytest
 
+from expectations.pods import expect_running
 from expectations.vgpus import expect_holders
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.extender import bind, placed, pod, schedule, start
@@ -94,7 +95,7 @@ def test_a_replica_that_is_killed_at_a_write_leaves_nothing(write: int) -> None:
         for name in names:
             pod(cluster, name, 5)
         await asyncio.gather(*(schedule(cluster, name, *REPLICAS) for name in names))
-        await cluster.until(lambda: cluster.running(*names), BIND_SECONDS + 60)
+        await expect_running(cluster, *names, seconds=BIND_SECONDS + 60)
         held = placed(cluster)
         assert len(held) == 6
         assert sorted(held.values()) == [("n1", 0)] * 3 + [("n2", 0)] * 3
@@ -118,7 +119,7 @@ def test_a_replica_whose_watch_is_late_takes_no_share_of_a_bound_pod(node: str) 
         assert (status, "n1" in error) == ((200, False) if node == "n1" else (500, True))
         await expect_holders(cluster, ["a"], [])
         cluster.server.freeze_watches(frozen=False)
-        await cluster.until(lambda: cluster.running("a"), 100)
+        await expect_running(cluster, "a", seconds=100)
         assert placed(cluster) == {"a": ("n1", 0)}
 
     run()

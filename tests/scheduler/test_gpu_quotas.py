@@ -8,7 +8,14 @@ from expectations.pods import expect_condition, expect_running
 from expectations.scheduling import expect_decided, expect_pending
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.pods import holders
-from fakes.cluster.quotas import label_gpus, limit, quota, running_micros, used, watch_overshoot
+from fakes.cluster.quotas import (
+    expect_used,
+    label_gpus,
+    limit,
+    quota,
+    running_micros,
+    watch_overshoot,
+)
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.simulator.control import Fault
 from scheduler.test_quotas import allow
@@ -27,10 +34,10 @@ async def test_beyond_its_limit_a_namespace_waits_and_goes_on_when_something_end
     await expect_pending(cluster, "b", reason="QuotaExceeded")
     words = "quota: GPUQuota gpus is 0.5 V100 GPUs: 0.4 held, 0.2 asked"
     assert cluster.pod_condition("b")["message"].startswith(words)
-    await cluster.until(lambda: used(cluster) == ("V100 0.4", "V100 0.5"))
+    await expect_used(cluster, ("V100 0.4", "V100 0.5"))
     cluster.delete("a")
     await expect_running(cluster, "b")
-    await cluster.until(lambda: used(cluster) == ("V100 0.2", "V100 0.5"))
+    await expect_used(cluster, ("V100 0.2", "V100 0.5"))
 
 
 @scenario(n1=1, n2=1)
@@ -51,7 +58,7 @@ async def test_a_model_goes_by_the_label_of_its_node(cluster: FakeCluster) -> No
     limit(cluster, {"model": "volta", "gpus": 1})
     cluster.start()
     await cluster.run("a", "0.9")
-    await cluster.until(lambda: used(cluster) == ("volta 0.9", "volta 1"))
+    await expect_used(cluster, ("volta 0.9", "volta 1"))
 
 
 @scenario(n1=1)
@@ -90,7 +97,7 @@ async def test_a_quota_counts_what_is_older_than_itself(cluster: FakeCluster) ->
     cluster.start()
     await cluster.run("a", "0.6")
     limit(cluster, {"gpus": 1})
-    await cluster.until(lambda: used(cluster) == ("GPUs 0.6", "GPUs 1"))
+    await expect_used(cluster, ("GPUs 0.6", "GPUs 1"))
     cluster.share("b", "0.5")
     await expect_pending(cluster, "b", reason="QuotaExceeded")
 
@@ -106,7 +113,7 @@ async def test_a_group_has_a_limit_of_its_own(cluster: FakeCluster) -> None:
     await expect_pending(cluster, "b", words, reason="QuotaExceeded")
     await cluster.run("c", "1")
     columns = ("GPUs 1.5, web:GPUs 0.5", "GPUs 2, web:GPUs 0.5")
-    await cluster.until(lambda: used(cluster) == columns)
+    await expect_used(cluster, columns)
 
 
 @scenario(n1=1, n2=2)

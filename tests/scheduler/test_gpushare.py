@@ -2,9 +2,10 @@
 
 from typing import Any
 
-from expectations.pods import expect_running
+from expectations.pods import expect_condition, expect_running
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.gpushare import dedicate, gated_pod, offer, published
+from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
 from kubeshare.kube.resources import NODES, PODS
@@ -94,7 +95,7 @@ async def test_neither_family_uses_the_nodes_of_the_other(cluster: FakeCluster) 
     gated_pod(cluster, "b", "16")
     await expect_running(cluster, "a", "b")
     gated_pod(cluster, "c", "1")
-    await cluster.until(lambda: cluster.pod_condition("c").get("status") == "False")
+    await expect_condition(cluster, "c", CONDITION_POD_SCHEDULED, status="False")
     condition = cluster.pod_condition("c")
     assert "n2: not dedicated to gpushare pods" in condition["message"]
 
@@ -106,7 +107,7 @@ async def test_a_node_that_does_not_offer_the_memory_has_none(cluster: FakeClust
     withdrawn: dict[str, str] = {"nvidia.com/gpu": "0"}
     cluster.server.change(NODES, "n1", "", lambda obj: obj["status"].update(allocatable=withdrawn))
     gated_pod(cluster, "a", "3")
-    await cluster.until(lambda: cluster.pod_condition("a").get("status") == "False")
+    await expect_condition(cluster, "a", CONDITION_POD_SCHEDULED, status="False")
     assert f"{GPU_MEM} 0 left, 3 asked" in cluster.pod_condition("a")["message"]
     offer(cluster, "n1", 16)
     await expect_running(cluster, "a")
@@ -128,7 +129,7 @@ async def test_a_pod_that_asks_for_nothing_possible_is_invalid(cluster: FakeClus
     cluster.start()
     await dedicated(cluster, "n1")
     gated_pod(cluster, "a", "3", labels={"aliyun.com/gpu-count": "2"})
-    await cluster.until(lambda: cluster.pod_condition("a").get("reason") == "Invalid")
+    await expect_condition(cluster, "a", CONDITION_POD_SCHEDULED, "Invalid")
     assert "aliyun.com/gpu-count: 3 units" in cluster.pod_condition("a")["message"]
     gated_pod(cluster, "b", "17")
-    await cluster.until(lambda: cluster.pod_condition("b").get("reason") == "NeverFits")
+    await expect_condition(cluster, "b", CONDITION_POD_SCHEDULED, "NeverFits")

@@ -4,9 +4,10 @@ from typing import Any
 
 import pytest
 
-from expectations.pods import expect_running
+from expectations.pods import expect_condition, expect_running
 from fakes.cluster import FakeCluster, run_scenario, scenario
 from fakes.cluster.vcuda import asking, dedicate, gated_pod, published
+from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
 from kubeshare.dialects.vcuda import MEMORY
@@ -32,7 +33,7 @@ def holders(cluster: FakeCluster, name: str) -> list[dict[str, Any]]:
 
 async def until_false(cluster: FakeCluster, name: str) -> str:
     """The message of a pod's condition once it is not scheduled."""
-    await cluster.until(lambda: cluster.pod_condition(name).get("status") == "False")
+    await expect_condition(cluster, name, CONDITION_POD_SCHEDULED, status="False")
     return str(cluster.pod_condition(name)["message"])
 
 
@@ -121,9 +122,9 @@ async def test_what_no_gpu_can_give_is_never_placed(cluster: FakeCluster) -> Non
     cluster.start()
     await dedicated(cluster, "n1")
     gated_pod(cluster, "a", asking("main", "50", "65"))
-    await cluster.until(lambda: cluster.pod_condition("a").get("reason") == "NeverFits")
+    await expect_condition(cluster, "a", CONDITION_POD_SCHEDULED, "NeverFits")
     gated_pod(cluster, "b", asking("main", "150", "4"))
-    await cluster.until(lambda: cluster.pod_condition("b").get("reason") == "Invalid")
+    await expect_condition(cluster, "b", CONDITION_POD_SCHEDULED, "Invalid")
     assert "150 is more than one GPU" in cluster.pod_condition("b")["message"]
     gated_pod(cluster, "c", asking("main", "100", "1000"))
     assert f"{MEMORY} 256 left, 1000 asked" in await until_false(cluster, "c")

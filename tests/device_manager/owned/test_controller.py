@@ -6,27 +6,24 @@ from expectations.pods import expect_condition, expect_event, expect_running
 from expectations.scheduling import expect_pending, expect_scheduled
 from expectations.vgpus import (
     expect_holders,
+    expect_mode,
     expect_no_vgpus,
     expect_owned,
     expect_phases,
+    expect_placeholders,
     expect_vgpus,
 )
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.cluster_objects import GIB, gpu_uuid
 from fakes.cluster.disruptions import cordon, label_node, own, recreate_node, stop_plugin
-from fakes.cluster.state import gpunode, is_same_pod, owned, the_pod, vgpu_phases
+from fakes.cluster.state import is_same_pod, mode, owned, the_pod, vgpu_phases
 from kubeshare.api.owned_nodes import static_name
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
 from kubeshare.kube.resources import NODES, PODS
 
 LONG = 5 * SETTLED_SECONDS
-
-
-def mode(cluster: FakeCluster, node: str) -> str:
-    found = gpunode(cluster, node).get("status", {}).get("mode", "shared")
-    return str(found)
 
 
 def names(node: str, *indices: int) -> list[str]:
@@ -265,7 +262,7 @@ async def test_a_vgpu_that_exists_becomes_static_with_its_holders(cluster: FakeC
     uuid = cluster.vgpu(gpuid)["spec"]["uuid"]
     await taken_over(cluster, "n1")
     await expect_phases(cluster, "Active", "Idle")
-    await cluster.until(lambda: not cluster.placeholders())
+    await expect_placeholders(cluster, 0)
     assert cluster.vgpus()[gpuid] == ["a"]
     assert cluster.vgpu(gpuid)["spec"]["pool"] == "static"
     assert static_name(uuid) not in cluster.vgpus()
@@ -470,7 +467,7 @@ async def test_a_record_without_vgpus_and_without_a_wish_is_taken_back(
 ) -> None:
     cluster.server.change(GPUNODES, "n1", "", lambda obj: obj.update(status={"mode": "owned"}))
     cluster.start("devices")
-    await cluster.until(lambda: mode(cluster, "n1") == "shared")
+    await expect_mode(cluster, "n1", "shared")
     assert owned(cluster, "n1")["reason"] == "NotRequested"
 
 
@@ -485,4 +482,4 @@ async def test_a_node_that_is_made_anew_offers_no_gpus_for_its_own_time(
     own(cluster, "n1")
     await cluster.quiet(SETTLED_SECONDS - 10)
     assert mode(cluster, "n1") == "shared"
-    await cluster.until(lambda: mode(cluster, "n1") == "owned", 30)
+    await expect_mode(cluster, "n1", "owned", seconds=30)

@@ -3,7 +3,13 @@
 import pytest
 
 from expectations.pods import expect_running
-from expectations.vgpus import expect_no_vgpus, expect_owned, expect_phases
+from expectations.vgpus import (
+    expect_mode,
+    expect_no_vgpus,
+    expect_owned,
+    expect_phases,
+    expect_placeholders,
+)
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.cluster_objects import gpu_uuid
@@ -14,7 +20,7 @@ from fakes.cluster.disruptions import (
     serve_by_claims,
     stop_dra_driver,
 )
-from fakes.cluster.state import gpunode, is_same_pod, owned, the_pod
+from fakes.cluster.state import is_same_pod, mode, owned, the_pod
 from kubeshare.api.types.v1 import GPUNODES
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
 from kubeshare.device_manager.placeholder.gpu_selector import SELECTION_SECONDS
@@ -22,10 +28,6 @@ from kubeshare.kube.resources import PODS, RESOURCE_CLAIMS
 
 LONG = 5 * SETTLED_SECONDS
 SYSTEM = "kubeshare-system"
-
-
-def mode(cluster: FakeCluster, node: str) -> str:
-    return str(gpunode(cluster, node).get("status", {}).get("mode", "shared"))
 
 
 def gpus_of(cluster: FakeCluster) -> dict[str, str]:
@@ -65,8 +67,8 @@ def test_the_gpus_in_use_get_placeholders_whatever_the_plugin_chooses(last_first
         label_node(cluster, "n1", gpus=None)
         await expect_owned(cluster, "n1", "Releasing")
         cluster.offer("n1", 4)
-        await cluster.until(lambda: mode(cluster, "n1") == "shared")
-        await cluster.until(lambda: len(cluster.placeholders()) == len(held))
+        await expect_mode(cluster, "n1", "shared")
+        await expect_placeholders(cluster, len(held))
         assert_kept(cluster, held)
         assert {cluster.vgpu(name)["spec"]["pool"] for name in held} == {"onDemand"}
         assert all(is_same_pod(cluster, pod) for pod in pods)
@@ -95,7 +97,7 @@ async def test_a_node_that_is_not_cordoned_says_what_to_do(cluster: FakeCluster)
     await cluster.quiet(LONG)
     assert cluster.placeholders() == []
     cordon(cluster, "n1")
-    await cluster.until(lambda: mode(cluster, "n1") == "shared")
+    await expect_mode(cluster, "n1", "shared")
 
 
 @scenario(n1=2)
@@ -135,11 +137,11 @@ async def test_no_gpu_is_kept_for_long_while_no_node_agent_reports(cluster: Fake
     cordon(cluster, "n1")
     label_node(cluster, "n1", gpus=None)
     cluster.offer("n1", 2)
-    await cluster.until(lambda: len(cluster.placeholders()) == 2)
+    await expect_placeholders(cluster, 2)
     await cluster.quiet(SELECTION_SECONDS + 10)
     assert cluster.placeholders() == []
     cluster.actors.node_agents = True
-    await cluster.until(lambda: mode(cluster, "n1") == "shared")
+    await expect_mode(cluster, "n1", "shared")
     assert_kept(cluster, held)
 
 
@@ -150,12 +152,12 @@ async def test_a_node_that_is_asked_for_again_keeps_what_it_has(cluster: FakeClu
     cordon(cluster, "n1")
     label_node(cluster, "n1", gpus=None)
     cluster.offer("n1", 2)
-    await cluster.until(lambda: len(cluster.placeholders()) == 2)
+    await expect_placeholders(cluster, 2)
     label_node(cluster, "n1", gpus="owned")
     await expect_owned(cluster, "n1", "GPUsOffered")
     cluster.offer("n1", 0)
     await expect_owned(cluster, "n1")
-    await cluster.until(lambda: not cluster.placeholders())
+    await expect_placeholders(cluster, 0)
     assert sorted(cluster.vgpus()) == sorted(held)
     assert {cluster.vgpu(name)["spec"]["pool"] for name in held} == {"static"}
 
@@ -176,7 +178,7 @@ def test_a_killed_device_manager_goes_on(seconds: float) -> None:
             await cluster.quiet(0.5)
             cluster.start("devices")
             await cluster.quiet(0.05)
-        await cluster.until(lambda: len(cluster.placeholders()) == 2)
+        await expect_placeholders(cluster, 2)
         assert_kept(cluster, held)
 
     run()
@@ -190,7 +192,7 @@ async def test_a_dra_driver_gets_claims_for_the_gpus_in_use(cluster: FakeCluster
     label_node(cluster, "n1", gpus=None)
     cordon(cluster, "n1")
     serve_by_claims(cluster, "n1")
-    await cluster.until(lambda: mode(cluster, "n1") == "shared")
+    await expect_mode(cluster, "n1", "shared")
     assert_kept(cluster, held)
     (claim,) = cluster.server.all(RESOURCE_CLAIMS, SYSTEM)
     uuid = cluster.vgpu(held[0])["spec"]["uuid"]
@@ -212,7 +214,7 @@ async def test_a_dra_node_is_taken_over_under_the_pods_that_share_it(cluster: Fa
     assert len(cluster.placeholders()) == 1
     cordon(cluster, "n1")
     await expect_owned(cluster, "n1", "TakingOver")
-    await cluster.until(lambda: not cluster.placeholders())
+    await expect_placeholders(cluster, 0)
     await cluster.until(lambda: not cluster.server.all(RESOURCE_CLAIMS, SYSTEM))
     await cluster.until(lambda: "dra-kubelet-plugin=false" in owned(cluster, "n1")["message"])
     assert cluster.vgpu(gpuid)["spec"]["pool"] == "static"
@@ -245,7 +247,7 @@ async def test_a_native_pod_with_a_claim_delays_the_takeover_of_a_dra_node(
     await cluster.quiet(LONG)
     assert len(cluster.placeholders()) == 1
     cluster.server.remove(PODS, "claims", "default")
-    await cluster.until(lambda: not cluster.placeholders())
+    await expect_placeholders(cluster, 0)
 
 
 @scenario(n1=2)
@@ -263,7 +265,7 @@ async def test_a_placeholder_is_kept_that_a_watch_does_not_report_in_time(
         await cluster.quiet(0.001)
     cluster.server.mute_watches()
     placeholder = cluster.pod(name, SYSTEM)
-    await cluster.until(lambda: mode(cluster, "n1") == "shared")
+    await expect_mode(cluster, "n1", "shared")
     assert placeholder is not None
     assert cluster.vgpu(gpuid)["spec"]["placeholderUid"] == placeholder["metadata"]["uid"]
     assert_kept(cluster, [gpuid])

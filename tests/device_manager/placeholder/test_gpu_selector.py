@@ -3,6 +3,7 @@
 import pytest
 
 from expectations.pods import expect_condition, expect_running
+from expectations.vgpus import expect_placeholders
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.cluster_objects import gpu_uuid
 from kubeshare.api.types.constants import NAMESPACE
@@ -33,7 +34,7 @@ def test_the_plugin_gives_another_model_first(models: tuple[str, ...]) -> None:
         (gpuid,) = cluster.vgpus()
         assert cluster.vgpu(gpuid)["spec"]["uuid"] == gpu_uuid("n1", models.index("V100"))
         assert cluster.vgpu(gpuid)["status"].get("conditions", []) == []
-        await cluster.until(lambda: len(cluster.placeholders()) == 1)
+        await expect_placeholders(cluster, 1)
 
     run()
 
@@ -51,7 +52,7 @@ async def test_the_plugin_gives_a_gpu_with_too_little_memory_first(cluster: Fake
     await expect_running(cluster, "a")
     (gpuid,) = cluster.vgpus()
     assert cluster.vgpu(gpuid)["spec"]["uuid"] == gpu_uuid("n1", 2)
-    await cluster.until(lambda: len(cluster.placeholders()) == 1)
+    await expect_placeholders(cluster, 1)
     cluster.share("b", "0.5", memory="1Gi")
     await expect_running(cluster, "b")
 
@@ -89,7 +90,7 @@ async def test_each_of_several_sharepods_gets_its_model(cluster: FakeCluster) ->
         cluster.share(name, "1", memory="16Gi", model="V100")
     await expect_running(cluster, "a", "b")
     await cluster.run("c", "1", memory="16Gi", model="A100")
-    await cluster.until(lambda: len(cluster.placeholders()) == 3)
+    await expect_placeholders(cluster, 3)
 
 
 @scenario(n1=2)
@@ -105,7 +106,7 @@ async def test_no_gpu_is_kept_while_there_is_none_of_the_model(cluster: FakeClus
     cluster.actors.last_first = False
     cluster.start("devices")
     await expect_condition(cluster, "a", "Allocated", "OtherModel")
-    await cluster.until(lambda: cluster.placeholders() == [])
+    await expect_placeholders(cluster, 0)
     await cluster.quiet(1.5 * SELECTION_SECONDS)
     cluster.native_pod("second")
     await expect_running(cluster, "second")

@@ -6,7 +6,7 @@ import pytest
 
 from expectations.pods import expect_running
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.quotas import label_gpus, limit, quota, used
+from fakes.cluster.quotas import expect_used, label_gpus, limit, quota
 from kubeshare.api.types.constants import MANAGER_DEVICES
 from kubeshare.api.types.gpu_quota import GPUQUOTAS, GPULimit, GPUQuota, GPUQuotaSpec
 from kubeshare.core.quota.rows import Place
@@ -101,10 +101,10 @@ async def test_it_is_written_once_for_each_change_and_nothing_is_written_into_a_
     await cluster.quiet(5)
     assert "status" not in quota(cluster)
     limit(cluster, {"gpus": 2})
-    await cluster.until(lambda: used(cluster) == ("GPUs 0", "GPUs 2"))
+    await expect_used(cluster, ("GPUs 0", "GPUs 2"))
     cluster.share("a", "0.5")
     await expect_running(cluster, "a")
-    await cluster.until(lambda: used(cluster) == ("GPUs 0.5", "GPUs 2"))
+    await expect_used(cluster, ("GPUs 0.5", "GPUs 2"))
     await cluster.quiet(5)
     writes = [each for each in cluster.server.requests if each.resource == "gpuquotas/status"]
     assert len(writes) == 3

@@ -149,3 +149,10 @@ def _index(cluster: FakeCluster, vgpu: Raw) -> int:
     gpus = cluster.actors.devices[vgpu["spec"]["nodeName"]]
     found: int = next(gpu["index"] for gpu in gpus if gpu["uuid"] == vgpu["spec"]["uuid"])
     return found
+
+
+async def expect_placed(
+    cluster: FakeCluster, expected: dict[str, tuple[str, int]], seconds: float | None = None
+) -> None:
+    """These pods, and no others, hold a share of these GPUs."""
+    await cluster.until(lambda: placed(cluster) == expected, seconds)

@@ -104,3 +104,10 @@ def placed(cluster: FakeCluster) -> dict[str, list[tuple[str, int]]]:
         for each in holders(vgpu):
             found.setdefault(each["name"], []).append((node, index))
     return {name: sorted(each) for name, each in found.items()}
+
+
+async def expect_placed(
+    cluster: FakeCluster, expected: dict[str, list[tuple[str, int]]], seconds: float | None = None
+) -> None:
+    """These pods, and no others, hold a share of these GPUs."""
+    await cluster.until(lambda: placed(cluster) == expected, seconds)

@@ -78,3 +78,22 @@ def gaia_limits(cluster: FakeCluster, namespace: str = "default") -> list[Raw] |
     """The limits that came of that ConfigMap; None for none."""
     found = cluster.server.stored(GPUQUOTAS, "gaia", namespace)
     return found["spec"]["limits"] if found else None
+
+
+async def expect_used(
+    cluster: FakeCluster, expected: tuple[str, str], seconds: float | None = None
+) -> None:
+    """The columns of ``kubectl get gpuquota``: what is used, and the limit."""
+    await cluster.until(lambda: used(cluster) == expected, seconds)
+
+
+async def expect_gaia_limits(
+    cluster: FakeCluster, expected: object = True, seconds: float | None = None
+) -> None:
+    """The limits that Gaia's ConfigMap sets; True: there are any; None: there are none."""
+
+    def found() -> bool:
+        limits = gaia_limits(cluster)
+        return bool(limits) if expected is True else limits == expected
+
+    await cluster.until(found, seconds)

@@ -47,6 +47,11 @@ def running_plain_pods(cluster: FakeCluster) -> list[str]:
     ]
 
 
+def mode(cluster: FakeCluster, node: str) -> str:
+    """The mode of a node's GPUs: shared or owned."""
+    return str(gpunode(cluster, node).get("status", {}).get("mode", "shared"))
+
+
 def gates(cluster: FakeCluster, name: str) -> list[str]:
     """The scheduling gates of a pod."""
     return [gate["name"] for gate in the_pod(cluster, name)["spec"].get("schedulingGates", [])]

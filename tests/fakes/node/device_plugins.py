@@ -10,7 +10,10 @@ import grpc
 import grpc.aio
 
 from deadlines import DEADLINE_S
+from fakes.node.node import NODE
+from kubeshare.api.types.v1 import GPUNODES
 from kubeshare.node.proto import deviceplugin_pb2 as messages
+from kubeshare.simulator.control import FakeApiServer, until
 
 
 class PluginKubelet:
@@ -87,3 +90,12 @@ class PluginKubelet:
                 async for answer in call(messages.Empty()):
                     self.devices = {device.ID: device.health for device in answer.devices}
                     self.lists += 1
+
+    async def expect_devices(self, count: int) -> None:
+        """Wait until so many devices are listed."""
+        await until(lambda: len(self.devices) == count)
+
+
+async def expect_a_gpunode(server: FakeApiServer) -> None:
+    """Wait until the inventory has created the GPUNode."""
+    await until(lambda: server.stored(GPUNODES, NODE))

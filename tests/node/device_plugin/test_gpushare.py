@@ -9,7 +9,7 @@ import msgspec
 import pytest
 
 from fakes.node import A_GPU, NODE, OTHER_GPU, Cluster, FixedGpus
-from fakes.node.device_plugins import PluginKubelet
+from fakes.node.device_plugins import PluginKubelet, expect_a_gpunode
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES
 from kubeshare.core.units import MI
@@ -94,9 +94,13 @@ class Offer:
         assert len(numbers) == 1
         return numbers.pop()
 
+    async def expect_count(self, count: str | None) -> None:
+        """Wait for this count of GPUs in the node's status."""
+        await until(lambda: self.count == count)
+
     async def begin(self, **labels: str) -> None:
         """Let the node be owned, with these labels."""
-        await until(lambda: self.server.stored(GPUNODES, NODE))
+        await expect_a_gpunode(self.server)
         self.label(**(labels or {"gpushare": "true"}))
         self.owned()
 
@@ -111,13 +115,18 @@ def units(offered: GpushareResources) -> list[tuple[int, bool]] | None:
     return None if gpus is None else [(gpu.units, gpu.healthy) for gpu in gpus]
 
 
+async def expect_units(offered: GpushareResources, expected: list[tuple[int, bool]] | None) -> None:
+    """Wait for these units of each GPU, and whether they are healthy; None: nothing is offered."""
+    await until(lambda: units(offered) == expected)
+
+
 def test_an_owned_node_of_the_family_offers_its_memory_and_counts_its_gpus(
     offer: Offer, rights: Authorizer
 ) -> None:
     async def act(offered: GpushareResources) -> None:
         await offer.begin()
-        await until(lambda: units(offered) == [(16, True), (16, True)])
-        await until(lambda: offer.count == "2")
+        await expect_units(offered, [(16, True), (16, True)])
+        await offer.expect_count("2")
 
     offer.run(act)
     assert Permission("patch", "", "nodes/status") in rights.used
@@ -139,7 +148,7 @@ def test_the_label_of_kubeshare_names_the_family_too(offer: Offer) -> None:
 )  # fmt: skip
 def test_no_other_node_offers_any(offer: Offer, labels: dict[str, str], mode: str) -> None:
     async def act(offered: GpushareResources) -> None:
-        await until(lambda: offer.server.stored(GPUNODES, NODE))
+        await expect_a_gpunode(offer.server)
         offer.label(**labels)
         offer.owned(mode=mode)
         await asyncio.sleep(30)
@@ -154,7 +163,7 @@ def test_the_unit_is_that_of_the_configuration(offer: Offer) -> None:
 
     async def act(offered: GpushareResources) -> None:
         await offer.begin()
-        await until(lambda: units(offered) == [(16384, True), (16384, True)])
+        await expect_units(offered, [(16384, True), (16384, True)])
 
     offer.run(act)
 
@@ -170,7 +179,7 @@ def test_more_units_than_the_kubelet_accepts_are_refused_with_what_to_do(offer: 
         await until(lambda: offer.server.all(EVENTS))
         assert units(offered) is None
         offer.configure("gpushare: {memoryUnit: GiB}")
-        await until(lambda: units(offered) == [(140, True), (140, True)])
+        await expect_units(offered, [(140, True), (140, True)])
 
     offer.run(act)
     (event,) = offer.server.all(EVENTS)
@@ -182,7 +191,7 @@ def test_more_units_than_the_kubelet_accepts_are_refused_with_what_to_do(offer: 
 def test_a_lost_gpu_is_no_longer_counted_within_five_seconds(offer: Offer) -> None:
     async def act(offered: GpushareResources) -> None:
         await offer.begin()
-        await until(lambda: offer.count == "2")
+        await offer.expect_count("2")
         offer.gpus.devices = (A_GPU,)
         await asyncio.sleep(5)
         assert units(offered) == [(16, True)]
@@ -194,9 +203,9 @@ def test_a_lost_gpu_is_no_longer_counted_within_five_seconds(offer: Offer) -> No
 def test_the_units_of_a_lost_gpu_with_holders_stay_and_are_unhealthy(offer: Offer) -> None:
     async def act(offered: GpushareResources) -> None:
         await offer.begin()
-        await until(lambda: offer.count == "2")
+        await offer.expect_count("2")
         offer.gpus.devices = (OTHER_GPU,)
-        await until(lambda: units(offered) == [(16, True), (16, False)])
+        await expect_units(offered, [(16, True), (16, False)])
         assert offer.count == "2"
 
     offer.run(act)
@@ -205,9 +214,9 @@ def test_the_units_of_a_lost_gpu_with_holders_stay_and_are_unhealthy(offer: Offe
 def test_none_can_be_allocated_while_something_else_offers_the_gpus(offer: Offer) -> None:
     async def act(offered: GpushareResources) -> None:
         await offer.begin()
-        await until(lambda: offer.count == "2")
+        await offer.expect_count("2")
         offer.owned(accepts=False)
-        await until(lambda: units(offered) == [(16, False), (16, False)])
+        await expect_units(offered, [(16, False), (16, False)])
 
     offer.run(act)
 
@@ -215,10 +224,10 @@ def test_none_can_be_allocated_while_something_else_offers_the_gpus(offer: Offer
 def test_what_is_given_back_is_offered_no_more(offer: Offer) -> None:
     async def act(offered: GpushareResources) -> None:
         await offer.begin()
-        await until(lambda: offer.count == "2")
+        await offer.expect_count("2")
         offer.owned(mode="shared", accepts=False)
-        await until(lambda: units(offered) is None)
-        await until(lambda: offer.count is None)
+        await expect_units(offered, None)
+        await offer.expect_count(None)
 
     offer.run(act)
 
@@ -226,10 +235,10 @@ def test_what_is_given_back_is_offered_no_more(offer: Offer) -> None:
 def test_a_count_that_the_kubelet_has_reset_is_written_again(offer: Offer) -> None:
     async def act(offered: GpushareResources) -> None:
         await offer.begin()
-        await until(lambda: offer.count == "2")
+        await offer.expect_count("2")
         reset = {"capacity": {COUNT: "0"}, "allocatable": {COUNT: "0"}}
         offer.server.change(NODES, NODE, "", lambda node: node.update(status=reset))
-        await until(lambda: offer.count == "2")
+        await offer.expect_count("2")
 
     offer.run(act)
 
@@ -250,7 +259,7 @@ def test_a_kubelet_that_restarts_gets_one_registration_and_the_count_is_not_writ
         kubelet.requests.clear()
         kubelet.devices = {}
         await kubelet.start()
-        await until(lambda: len(kubelet.devices) == 32)
+        await kubelet.expect_devices(32)
         assert [each.resource_name for each in kubelet.requests] == ["aliyun.com/gpu-mem"]
         assert patches_of_the_node(offer.server) == writes == 1
         await kubelet.stop()
@@ -266,7 +275,7 @@ def test_the_count_of_a_node_that_is_not_owned_is_left_to_its_writer(offer: Offe
     theirs = {"capacity": {COUNT: "4"}, "allocatable": {COUNT: "4"}}
 
     async def act(offered: GpushareResources) -> None:
-        await until(lambda: offer.server.stored(GPUNODES, NODE))
+        await expect_a_gpunode(offer.server)
         offer.label(gpushare="true")
         offer.server.change(NODES, NODE, "", lambda node: node.update(status=theirs))
         await asyncio.sleep(30)
@@ -279,14 +288,14 @@ def test_while_the_pods_of_the_former_plugin_are_recorded_it_stays_in_charge(off
     theirs = {"capacity": {COUNT: "4"}, "allocatable": {COUNT: "4"}}
 
     async def act(offered: GpushareResources) -> None:
-        await until(lambda: offer.server.stored(GPUNODES, NODE))
+        await expect_a_gpunode(offer.server)
         offer.owned(accepts=False, reason="Migrating")
         offer.label(gpushare="true")
         offer.server.change(NODES, NODE, "", lambda node: node.update(status=theirs))
         await asyncio.sleep(30)
         assert (units(offered), offer.count) == (None, "4")
         offer.owned()
-        await until(lambda: units(offered) == [(16, True), (16, True)])
-        await until(lambda: offer.count == "2")
+        await expect_units(offered, [(16, True), (16, True)])
+        await offer.expect_count("2")
 
     offer.run(act)

@@ -40,7 +40,7 @@ def test_it_registers_and_lists_what_is_offered(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as (kubelet, plugin):
             plugin.offer(TWO)
-            await until(lambda: len(kubelet.devices) == 2)
+            await kubelet.expect_devices(2)
             (request,) = kubelet.requests
             assert (request.version, request.resource_name) == ("v1beta1", RESOURCE)
             assert set(kubelet.devices.values()) == {"Healthy"}
@@ -54,9 +54,9 @@ def test_nothing_is_registered_where_nothing_is_offered(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as (kubelet, plugin):
             plugin.offer(TWO)
-            await until(lambda: len(kubelet.devices) == 2)
+            await kubelet.expect_devices(2)
             plugin.offer(None)
-            await until(lambda: not kubelet.devices)
+            await kubelet.expect_devices(0)
             await until(lambda: not (tmp_path / "ours.sock").exists())
             assert len(kubelet.requests) == 1
 
@@ -67,7 +67,7 @@ def test_allocate_answers_nothing_that_attaches(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as (kubelet, plugin):
             plugin.offer(TWO)
-            await until(lambda: len(kubelet.devices) == 2)
+            await kubelet.expect_devices(2)
             answer = await kubelet.allocate("GPU-a-_-0")
             assert list(answer.container_responses) == [messages.ContainerAllocateResponse()]
 
@@ -86,7 +86,7 @@ def test_both_resources_of_gaia_are_registered_and_allocated(
     async def main() -> None:
         async with running(tmp_path, resource, endpoint) as (kubelet, plugin):
             plugin.offer((GpuUnits("GPU-a", units, healthy=True),))
-            await until(lambda: len(kubelet.devices) == units)
+            await kubelet.expect_devices(units)
             (request,) = kubelet.requests
             assert (request.resource_name, request.endpoint) == (resource, endpoint)
             ids = sorted(kubelet.devices)
@@ -101,11 +101,11 @@ def test_it_registers_again_with_a_kubelet_that_restarts(tmp_path: Path) -> None
     async def main() -> None:
         async with running(tmp_path) as (kubelet, plugin):
             plugin.offer(TWO)
-            await until(lambda: len(kubelet.devices) == 2)
+            await kubelet.expect_devices(2)
             await kubelet.stop()
             kubelet.devices = {}
             await kubelet.start()
-            await until(lambda: len(kubelet.devices) == 2)
+            await kubelet.expect_devices(2)
             assert plugin.registrations == 2
 
     asyncio.run(main())
@@ -118,7 +118,7 @@ def test_it_registers_when_the_kubelet_accepts_it_at_last(tmp_path: Path) -> Non
             plugin.offer(TWO)
             await until((tmp_path / "ours.sock").exists)
             kubelet.refuses = False
-            await until(lambda: len(kubelet.devices) == 2)
+            await kubelet.expect_devices(2)
 
     asyncio.run(main())
 
@@ -134,7 +134,7 @@ def test_a_socket_that_cannot_be_made_is_tried_again(tmp_path: Path) -> None:
                 await until(lambda: len(logs) > 0)
             assert logs[0]["socket"] == str(tmp_path / "ours.sock")
             (tmp_path / "ours.sock").rmdir()
-            await until(lambda: len(kubelet.devices) == 2)
+            await kubelet.expect_devices(2)
 
     asyncio.run(main())
 
@@ -143,7 +143,7 @@ def test_a_restarted_plugin_offers_the_same_devices(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as (kubelet, plugin):
             plugin.offer(TWO)
-            await until(lambda: len(kubelet.devices) == 2)
+            await kubelet.expect_devices(2)
             before = dict(kubelet.devices)
         async with running(tmp_path) as (kubelet, plugin):
             plugin.offer(TWO)

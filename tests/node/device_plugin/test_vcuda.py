@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from fakes.node import A_GPU, NODE, OTHER_GPU, Cluster, FixedGpus
+from fakes.node.device_plugins import expect_a_gpunode
 from kubeshare.api.types.v1 import GPUNODES
 from kubeshare.core.units import MI
 from kubeshare.kube.controller.events import EventRecorder
@@ -60,7 +61,7 @@ class Offer:
         self, labels: dict[str, str], mode: str = "owned", reason: str = "Owned"
     ) -> None:
         """Let the node have these labels and this mode."""
-        await until(lambda: self.server.stored(GPUNODES, NODE))
+        await expect_a_gpunode(self.server)
         condition = {"type": "Owned", "status": "True", "reason": reason, "message": ""}
         condition["lastTransitionTime"] = "2026-01-01T00:00:00Z"
 
@@ -88,6 +89,16 @@ def units(offered: VcudaResources) -> tuple[Offered, Offered]:
     return cores, memory
 
 
+async def expect_cores(offered: VcudaResources, cores: Offered) -> None:
+    """Wait for these units of cores of each GPU, and whether they are healthy."""
+    await until(lambda: units(offered)[0] == cores)
+
+
+async def expect_units(offered: VcudaResources, cores: Offered, memory: Offered) -> None:
+    """Wait for these units of both; None: nothing is offered."""
+    await until(lambda: units(offered) == (cores, memory))
+
+
 @pytest.mark.parametrize("labels", [FAMILY, {"nvidia-device-enable": "enable"}])
 def test_an_owned_node_of_the_family_offers_hundredths_and_blocks(
     offer: Offer, labels: dict[str, str]
@@ -98,7 +109,7 @@ def test_an_owned_node_of_the_family_offers_hundredths_and_blocks(
 
     async def act(offered: VcudaResources) -> None:
         await offer.begin(labels)
-        await until(lambda: units(offered) == (cores, memory))
+        await expect_units(offered, cores, memory)
 
     offer.run(act)
 
@@ -106,7 +117,7 @@ def test_an_owned_node_of_the_family_offers_hundredths_and_blocks(
 def test_the_units_of_a_lost_gpu_are_unhealthy_within_five_seconds(offer: Offer) -> None:
     async def act(offered: VcudaResources) -> None:
         await offer.begin(FAMILY)
-        await until(lambda: units(offered)[0] == [(100, True)] * 2)
+        await expect_cores(offered, [(100, True)] * 2)
         assert offer.inventory.interval == READING_SECONDS
         offer.gpus.devices = (OTHER_GPU,)
         await asyncio.sleep(5)
@@ -124,7 +135,7 @@ def test_other_nodes_offer_nothing(offer: Offer, labels: dict[str, str], mode: s
         await offer.begin(FAMILY)
         await until(lambda: units(offered)[0] is not None)
         await offer.begin(labels, mode)
-        await until(lambda: units(offered) == (None, None))
+        await expect_units(offered, None, None)
 
     offer.run(act)
 
@@ -150,6 +161,6 @@ def test_while_the_pods_of_the_former_plugin_are_recorded_nothing_is_offered(off
         await asyncio.sleep(30)
         assert units(offered) == (None, None)
         await offer.begin(FAMILY)
-        await until(lambda: units(offered)[0] == [(100, True)] * 2)
+        await expect_cores(offered, [(100, True)] * 2)
 
     offer.run(act)

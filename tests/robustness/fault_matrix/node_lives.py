@@ -5,6 +5,7 @@ from expectations.vgpus import (
     expect_holders,
     expect_no_vgpus,
     expect_phases,
+    expect_placeholders,
     expect_shared_gpu,
     expect_vgpus,
 )
@@ -165,7 +166,7 @@ async def taken_over(cluster: FakeCluster) -> None:
     before, (gpuid,) = the_pod(cluster, "a"), cluster.vgpus()
     own(cluster, "n1")
     await expect_phases(cluster, "Active", "Idle")
-    await cluster.until(lambda: not cluster.placeholders())
+    await expect_placeholders(cluster, 0)
     cluster.share("b", "0.7")
     await expect_running(cluster, "b")
     assert is_same_pod(cluster, before)
@@ -219,7 +220,7 @@ async def claims_released(cluster: FakeCluster) -> None:
     cordon(cluster, "n1")
     label_node(cluster, "n1", gpus="owned")
     await cluster.until(lambda: cluster.vgpu(gpuid)["spec"]["pool"] == "static")
-    await cluster.until(lambda: not cluster.placeholders())
+    await expect_placeholders(cluster, 0)
     await cluster.until(lambda: not cluster.server.all(RESOURCE_CLAIMS, NAMESPACE))
     label_node(cluster, "n1", gpus=None)
     await cluster.until(lambda: cluster.vgpu(gpuid)["spec"]["pool"] == "onDemand")
