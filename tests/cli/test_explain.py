@@ -93,7 +93,7 @@ def test_one_whose_gpu_is_given_out_twice_is_told_what_to_do() -> None:
         finding = await explained(cluster, "a")
         words = json.loads(command._as_json(finding))["degraded"][f"n1/{gpuid}"]
         assert words.startswith("GPUsOffered: another pod may get GPU")
-        assert "kubectl cordon n1" in words
+        assert "`kubectl describe gpunode n1`" in words
         assert f"    n1/{gpuid} is degraded: {words}" in command._as_text(finding).splitlines()
 
     run_scenario(scenario, n1=1)

@@ -12,7 +12,6 @@ from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import ExcludedNode, SharePod
 from kubeshare.device_manager.events import Events
 from kubeshare.kube.controller.events import ObjectReference
-from kubeshare.kube.meta import Condition
 
 SHAREPOD = SharePod(metadata=objects.metadata("s", namespace="ns"))
 POD = objects.pod("p", annotations={ANNOTATION_GPUIDS: "A,B"})
@@ -24,10 +23,6 @@ UNTIL = "2026-01-01T00:05:00Z"
 
 def excluded(gpuid: str = "") -> ExcludedNode:
     return ExcludedNode(node="n1", id=gpuid, until=UNTIL, message="no cpu")
-
-
-def owned(reason: Reason) -> Condition:
-    return Condition(type="Owned", status="False", reason=reason, message="because")
 
 
 Case: TypeAlias = tuple[Callable[[Events], None], str, str, str, str, str]
@@ -124,12 +119,12 @@ CASES: list[Case] = [
         "W",
     ),
     (
-        lambda to: to.ownership(NODE, owned(Reason.GPUS_OFFERED)),
+        lambda to: to.ownership(NODE, Reason.GPUS_OFFERED, "because"),
         *("n1", "GPUsOffered", "TakingOver", "because", "W"),
     ),
     (
-        lambda to: to.ownership(NODE, owned(Reason.HEALTHY)),
-        *("n1", "Healthy", "TakingOver", "because", "N"),
+        lambda to: to.ownership(NODE, Reason.OWNED, "because"),
+        *("n1", "Owned", "TakingOver", "because", "N"),
     ),
     (
         lambda to: to.placeholder_failed(VGPU, "OOM", again=True),
@@ -173,7 +168,7 @@ CASES: list[Case] = [
     (
         lambda to: to.node_lost(VGPU, HOLDER),
         *("A", "NodeLost", "Releasing"),
-        *("node n1 was deleted, and pod ns/p is not there: its share is released", "W"),
+        *("node n1 was deleted, and the pod of demand d is not there: its share is released", "W"),
     ),
 ]
 

@@ -14,7 +14,6 @@ from kubeshare.kube.controller.events import (
     ObjectReference,
     reference,
 )
-from kubeshare.kube.meta import Condition
 from kubeshare.kube.resources import CONFIG_MAPS
 
 
@@ -125,12 +124,14 @@ class Events:
         about = reference(NODES, node)
         self._recorder.emit(about, "UnknownPoolPolicy", "Pooling", note, type=WARNING)
 
-    def ownership(self, node: Node, owned: Condition) -> None:
-        """Whether KubeShare owns the GPUs of a node has changed, or why not."""
+    def ownership(self, node: Node, reason: Reason, summary: str) -> None:
+        """Whether KubeShare owns the GPUs of a node has changed, or why not; names no pods.
+
+        Users of the namespace ``default`` read the events of nodes and vGPUs.
+        """
         conflicts = (Reason.GPUS_OFFERED, Reason.GPUS_IN_USE, Reason.AGENT_OUTDATED)
-        kind = WARNING if owned.reason in conflicts else NORMAL
-        about = reference(NODES, node)
-        self._recorder.emit(about, owned.reason, "TakingOver", owned.message, type=kind)
+        kind = WARNING if reason in conflicts else NORMAL
+        self._recorder.emit(reference(NODES, node), reason, "TakingOver", summary, type=kind)
 
     def placeholder_failed(self, vgpu: VGPU, message: str, *, again: bool) -> None:
         """A placeholder failed before it got a GPU; ``again`` says whether another is created."""
@@ -172,9 +173,9 @@ class Events:
         self._recorder.emit(reference(PODS, pod), "EvictionRefused", "Evicting", note, type=WARNING)
 
     def node_lost(self, vgpu: VGPU, holder: Holder) -> None:
-        """The node of a holder was deleted, and its pod is gone."""
+        """The node of a holder was deleted, and its pod is gone; names no pod."""
         note = (
-            f"node {vgpu.spec.node_name} was deleted, and pod {holder.namespace}/{holder.name} "
+            f"node {vgpu.spec.node_name} was deleted, and the pod of demand {holder.demand} "
             "is not there: its share is released"
         )
         self._vgpu(vgpu, "NodeLost", "Releasing", note, WARNING)

@@ -21,7 +21,7 @@ from fakes.cluster.state import is_same_pod, mode, owned, the_pod, vgpu_phases
 from kubeshare.api.owned_nodes import static_name
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
-from kubeshare.kube.resources import NODES, PODS
+from kubeshare.kube.resources import EVENTS, NODES, PODS
 
 LONG = 5 * SETTLED_SECONDS
 
@@ -165,6 +165,8 @@ async def test_gpus_that_a_native_pod_uses_are_not_taken_over_before_it_has_ende
     own(cluster, "n1")
     found = await expect_owned(cluster, "n1", "GPUsInUse")
     assert "default/whole" in found["message"]
+    [event] = await expect_event(cluster, "n1", "GPUsInUse")
+    assert "without KubeShare: 1 pod. Delete" in event
     await cluster.quiet(LONG)
     assert not cluster.vgpus()
     cluster.end("whole")
@@ -331,6 +333,9 @@ async def test_a_gpu_that_is_given_out_twice_is_told_until_only_one_has_it(
     assert "given out twice" in str(cluster.vgpu(gpuid)["status"]["conditions"])
     assert owned(cluster, "n1")["message"].endswith("GPUs of this node have: default/whole")
     await expect_event(cluster, gpuid, "GPUsInUse")
+    # What users of the vGPU read names no pods of others.
+    read = [cluster.vgpu(gpuid), cluster.sharepod("a"), cluster.server.all(EVENTS)]
+    assert "default/whole" not in str(read)
     assert cluster.running("a")
     assert cluster.vgpus() == {gpuid: ["a"]}
     stop_plugin(cluster, "n1")

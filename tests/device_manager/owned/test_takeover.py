@@ -3,6 +3,7 @@
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from msgspec.structs import replace
 
 from kubeshare.api.types.reasons import Reason
 from kubeshare.device_manager.owned.takeover import Facts, Ownership, decide, taking_over
@@ -451,13 +452,33 @@ DECISIONS: list[tuple[dict[str, object], str, str, str, str]] = [
 def test_each_decision_says_why_and_what_to_do(
     known: dict[str, object], mode: str, follows: str, reason: str, message: str
 ) -> None:
-    expected = Ownership(
-        mode=mode,
-        reason=Reason(reason),
-        message=message,
-        **({follows: True} if follows else {}),
+    expected = Ownership(mode=mode, reason=Reason(reason), message=message)
+    if follows:
+        expected = replace(expected, **{follows: True})
+    assert replace(decide(facts(**known)), summary="") == expected
+
+
+def test_a_summary_counts_pods_and_vgpus_and_names_none() -> None:
+    known = facts(requested=True, static=("v", "w"), held=("v",), offered=2, users=("ns/a", "ns/b"))
+    decided = decide(known)
+    assert decided.message.endswith("says otherwise: v; GPUs of this node have: ns/a, ns/b")
+    assert decided.summary.endswith("says otherwise: 1 vGPU; GPUs of this node have: 2 pods")
+
+
+@given(
+    st.fixed_dictionaries(
+        {name: st.booleans() for name in ("requested", "cordoned", "owned", "migrating")}
+        | {name: st.integers(0, 1) for name in ("offered", "by_claims")}
+        | {
+            name: st.sampled_from([(), ("secret/a",), ("secret/a", "secret/b")])
+            for name in ("users", "legacy", "claimants", "claims", "unresolved", "static", "held")
+        }
     )
-    assert decide(facts(**known)) == expected
+)
+def test_no_summary_names_a_pod_or_a_vgpu(known: dict[str, object]) -> None:
+    decided = decide(facts(**known))
+    assert decided.summary
+    assert "secret" not in decided.summary
 
 
 @pytest.mark.parametrize("conflict", ["offered", "parts", "users", "used", "claimants"])
@@ -493,7 +514,7 @@ def test_while_a_node_settles_it_says_how_long() -> None:
         "node n1 offers no GPUs now: KubeShare takes them when that has lasted 60 s, since a "
         "device plugin may only be restarting"
     )
-    shared = Ownership(mode="shared", reason=Reason.TAKING_OVER, message=message)
+    shared = Ownership(mode="shared", reason=Reason.TAKING_OVER, message=message, summary=message)
     assert taking_over(facts(), 60) == shared
     owned = taking_over(facts(static=("v",), migrating=True), 60)
-    assert owned == Ownership(mode="owned", reason=Reason.MIGRATING, message=message)
+    assert owned == replace(shared, mode="owned", reason=Reason.MIGRATING)

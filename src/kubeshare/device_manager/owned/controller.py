@@ -211,7 +211,7 @@ class OwnedNodes:
         )
         before = find_condition(status.conditions, CONDITION_OWNED)
         if before is None or before.reason != ownership.reason:
-            self._events.ownership(node, wanted)
+            self._events.ownership(node, ownership.reason, ownership.summary)
         return written
 
     def _on_vgpu(self, change: Change[VGPU]) -> Iterable[Key]:

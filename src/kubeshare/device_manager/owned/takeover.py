@@ -16,7 +16,7 @@ their placeholders. And when the node is given back, and its device plugin or DR
 the vGPUs in use get placeholders.
 """
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 from msgspec import Struct
@@ -35,6 +35,9 @@ from kubeshare.dialects import families
 
 MAX_NAMES: Final = 5
 """Pods or vGPUs that a message names; more are counted."""
+
+_PODS: Final = ("users", "legacy", "claimants", "claims")
+_VGPUS: Final = ("unresolved", "static", "held")
 
 
 class Facts(Struct, frozen=True, kw_only=True):
@@ -89,7 +92,8 @@ class Ownership(Struct, frozen=True, kw_only=True):
         migrates: whether GPUs get static vGPUs all the same, so that pods can be recorded.
         returns: whether static vGPUs in use get placeholders.
         reason: the reason of the condition.
-        message: its message.
+        message: its message, which names pods and vGPUs: only who reads GPUNodes may read it.
+        summary: the same with numbers instead of these names.
     """
 
     mode: str
@@ -99,10 +103,27 @@ class Ownership(Struct, frozen=True, kw_only=True):
     returns: bool = False
     reason: Reason
     message: str
+    summary: str = ""
 
 
 def decide(facts: Facts) -> Ownership:
     """Decide who owns the GPUs of a node."""
+    return replace(_decide(facts), summary=_decide(_without_names(facts)).message)
+
+
+def _without_names(facts: Facts) -> Facts:
+    """The facts with a number of pods or vGPUs in place of their names."""
+    pods = {field: _count(getattr(facts, field), "pod") for field in _PODS}
+    vgpus = {field: _count(getattr(facts, field), "vGPU") for field in _VGPUS}
+    return replace(facts, **pods, **vgpus)
+
+
+def _count(names: Sequence[str], what: str) -> tuple[str, ...]:
+    plural = "s" if len(names) > 1 else ""
+    return (f"{len(names)} {what}{plural}",) if names else ()
+
+
+def _decide(facts: Facts) -> Ownership:
     owned = facts.owned or bool(facts.static)
     if not facts.requested:
         return _given_up(facts)
@@ -186,7 +207,7 @@ def taking_over(facts: Facts, seconds: float) -> Ownership:
     )
     mode = MODE_OWNED if facts.owned or facts.static else MODE_SHARED
     reason = Reason.MIGRATING if facts.migrating else Reason.TAKING_OVER
-    return _refused(mode, (reason, message))
+    return replace(_refused(mode, (reason, message)), summary=message)
 
 
 def _refused(mode: str, why: tuple[Reason, str]) -> Ownership:

@@ -137,15 +137,21 @@ class VGPUHealth:
 
 
 def _offered(vgpu: VGPU, found: GPUNode | None) -> Problem | None:
-    """Whether another pod has or may get the GPU of a static vGPU, by what its GPUNode says."""
+    """Whether another pod has or may get the GPU of a static vGPU, by what its GPUNode says.
+
+    The users of the vGPU read the message, and only administrators the condition of the GPUNode,
+    which names pods.
+    """
     owned = find_condition(found.status.conditions, CONDITION_OWNED) if found else None
     if owned is None or owned.reason not in (Reason.GPUS_OFFERED, Reason.GPUS_IN_USE):
         return None
-    if found and any(gpu.in_use for gpu in found.spec.devices if gpu.uuid == vgpu.spec.uuid):
+    uuid, node = vgpu.spec.uuid, vgpu.spec.node_name
+    then = f"`kubectl describe gpunode {node}` tells an administrator what to do"
+    if found and any(gpu.in_use for gpu in found.spec.devices if gpu.uuid == uuid):
         return Reason.GPUS_IN_USE, (
-            f"another pod has GPU {vgpu.spec.uuid} too, so it is given out twice: {owned.message}"
+            f"another pod has GPU {uuid} of node {node} too, so it is given out twice: {then}"
         )
-    return Reason.GPUS_OFFERED, f"another pod may get GPU {vgpu.spec.uuid}: {owned.message}"
+    return Reason.GPUS_OFFERED, f"another pod may get GPU {uuid} of node {node}: {then}"
 
 
 def problem_of(vgpu: VGPU) -> Problem | None:
