@@ -8,6 +8,7 @@ from expectations.vgpus import expect_activated, expect_holders, expect_holding,
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import gates, the_pod
 from kubeshare.api.affinity_terms import require_node
+from kubeshare.api.state.stripping import LARGE
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
 from kubeshare.scheduler.binding import PLACEHOLDER_BIND_SECONDS
@@ -356,3 +357,21 @@ async def test_the_claims_of_a_pod_are_read_once(cluster: FakeCluster) -> None:
     await expect_running(cluster, "a")
     reads = [each for each in cluster.server.requests if each.resource.startswith("persistent")]
     assert [each.resource for each in reads] == ["persistentvolumeclaims", "persistentvolumes"]
+
+
+@scenario(n1=1)
+async def test_a_large_pod_keeps_all_its_labels_and_annotations(cluster: FakeCluster) -> None:
+    """Its condition was written before the program was killed, so no answer shows it whole."""
+    cluster.start("devices")
+    cluster.plain("a", annotations={"example.com/notes": LARGE * "x"}, labels={"app": "train"})
+    cluster.server.inject(Fault.hang(after=False), verb="patch", resource="pods", name="a")
+    cluster.start("scheduler")
+    await cluster.until(lambda: reason(cluster) == "Bound")
+    await cluster.quiet(1)
+    await cluster.kill("scheduler")
+    assert gates(cluster, "a")
+    cluster.start()
+    await expect_running(cluster, "a")
+    metadata = the_pod(cluster, "a")["metadata"]
+    assert metadata["labels"]["app"] == "train"
+    assert len(metadata["annotations"]["example.com/notes"]) == LARGE

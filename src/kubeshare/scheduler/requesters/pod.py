@@ -21,6 +21,7 @@ from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.predicates.node_resources import NodeResources
 from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.state.stripping import is_stripped
 from kubeshare.api.types.constants import (
     ANNOTATION_GPUIDS,
     ANNOTATION_NODE,
@@ -224,8 +225,22 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
         scheduled = await self._write("True", Reason.BOUND, decision) or self
         if not scheduled.view.gated:
             raise ConflictError(f"{self.key}: another leader has bound it")
+        if is_stripped(scheduled.raw):
+            scheduled = await self._whole()
         annotations = scheduled.annotations_on(vgpus)
         return await scheduled.patched(_decision(scheduled.raw, scheduled.view, vgpus, annotations))
+
+    async def _whole(self) -> "_PodRequester":
+        """The pod with what the cache lacks: its binding writes all labels and annotations.
+
+        Raises:
+            ConflictError: it was changed since it was read, or is gone.
+        """
+        live = await self.refresh()
+        version = self.view.metadata.resource_version
+        if live is None or live.view.metadata.resource_version != version:
+            raise ConflictError(f"{self.key} has changed since it was read")
+        return live
 
     def annotations_on(self, vgpus: Sequence[VGPU]) -> dict[str, str]:
         """All annotations of the placed pod, with what the published versions write into it."""
