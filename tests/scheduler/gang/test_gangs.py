@@ -24,6 +24,8 @@ from kubeshare.core.gang import GangPlacement, placements
 from kubeshare.kube.resources import NODES
 from kubeshare.simulator.control import Fault, run_virtual
 
+Raw = dict[str, Any]
+
 
 def labels(needed: int, name: str = "g", **more: str) -> dict[str, str]:
     said = {"group_name": name, "min_available": str(needed), **more}
@@ -471,4 +473,58 @@ def test_a_gang_without_room_is_tried_once_for_all_that_come_together(
         await expect_all_scheduled(cluster, *names)
 
     monkeypatch.setattr("kubeshare.scheduler.gang.scheduling.placements", counting)
+    run_scenario(main, n1=1)
+
+
+@scenario(n1=2)
+async def test_news_of_a_gang_are_not_lost_with_the_member_that_had_them_first(
+    cluster: FakeCluster,
+) -> None:
+    def news(text: str, *, unschedulable: bool = True) -> None:
+        def change(node: Raw) -> None:
+            node["metadata"]["labels"] = {"news": text}
+            node.setdefault("spec", {})["unschedulable"] = unschedulable
+
+        cluster.server.change(NODES, "n1", "", change)
+
+    news("cordoned")
+    cluster.start("scheduler")
+    gang(cluster, "a", "b", "c", needed=2)
+    await expect_event(cluster, "c")
+    await cluster.quiet()
+    news("refused, and that is known for a second")
+    await cluster.quiet(0.1)
+    news("tried again at its end")
+    await cluster.quiet(0.1)
+    other = labels(2, name="other")
+    cluster.server.change(
+        SHAREPODS, "c", "default", lambda obj: obj["metadata"].update(labels=other)
+    )
+    await cluster.quiet(0.1)
+    news("room", unschedulable=False)
+    await expect_all_scheduled(cluster, "a", "b")
+
+
+def test_room_that_comes_while_orders_are_tried_is_found(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also after a restart, when nobody waits yet and the condition need not be written."""
+
+    async def main(cluster: FakeCluster) -> None:
+        cluster.start("scheduler")
+        cluster.share("x", "0.5")
+        gpuid = (await expect_scheduled(cluster, "x")).gpuid
+        gang(cluster, "a", request="0.9")
+        await expect_pending(cluster, "a", reason="GangNoRoom")
+        await cluster.kill("scheduler")
+
+        def orders_without_room(*arguments: Any) -> Iterator[GangPlacement]:
+            answer = list(placements(*arguments))[-1]
+            monkeypatch.undo()
+            cluster.server.change(VGPUS, gpuid, "", lambda obj: obj["status"].update(holders=[]))
+            for _ in range(100):
+                yield answer
+
+        monkeypatch.setattr("kubeshare.scheduler.gang.scheduling.placements", orders_without_room)
+        cluster.start("scheduler")
+        await expect_scheduled(cluster, "a")
+
     run_scenario(main, n1=1)

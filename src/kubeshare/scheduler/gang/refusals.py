@@ -1,11 +1,9 @@
 """Remembers for a moment that a gang has no room."""
 
 import asyncio
-from collections.abc import Iterable
 from typing import Final
 
 from kubeshare.kube.meta import Key
-from kubeshare.scheduler.requesters.base import RequesterKey
 
 SECONDS: Final = 1.0
 """How long an answer stands: the members of a new gang come within about a second."""
@@ -18,7 +16,7 @@ class RecentRefusals:
 
     def __init__(self) -> None:
         self._refused: dict[Key, tuple[float, int]] = {}  # the end, the growths of the ledger
-        self._postponed: dict[Key, dict[RequesterKey, None]] = {}  # members, in order
+        self._postponed: set[Key] = set()
 
     def note(self, gang: Key, growths: int) -> None:
         """Remember that a gang has no room.
@@ -38,16 +36,16 @@ class RecentRefusals:
         left = end - asyncio.get_running_loop().time()
         return max(0.0, left) if then == growths else 0.0
 
-    def postpone(self, gang: Key, member: RequesterKey) -> bool:
-        """Note a member that had news while the answer stood; whether it is the first one."""
+    def postpone(self, gang: Key) -> bool:
+        """Note that a member had news while the answer stood; whether it is the first one."""
         first = gang not in self._postponed
-        self._postponed.setdefault(gang, {})[member] = None
+        self._postponed.add(gang)
         return first
 
-    def take_postponed(self, gang: Key) -> Iterable[RequesterKey]:
-        """The members that had news; they are forgotten."""
-        return self._postponed.pop(gang, ())
+    def end_postponement(self, gang: Key) -> None:
+        """Forget that a member had news."""
+        self._postponed.discard(gang)
 
     def forget(self, gang: Key) -> None:
-        """Drop the answer; members that had news are still tried again."""
+        """Drop the answer; a gang that had news is still tried again."""
         self._refused.pop(gang, None)

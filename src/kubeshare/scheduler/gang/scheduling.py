@@ -94,8 +94,7 @@ class GangScheduler:
         self._context.nominations.remove(name_of_gang(gang))
 
     def _has(self, gang: Key) -> bool:
-        found = (kind.in_gang(gang.namespace, gang.name) for kind in self._context.kinds.values())
-        return any(True for members in found for _ in members)
+        return any(True for _ in self._named(gang))
 
     def _end_timeout(self, gang: Key) -> None:
         self._timed_out.forget(gang)
@@ -119,7 +118,7 @@ class GangScheduler:
         if left := self._no_room.seconds_left(name, self._context.cluster_state.growths):
             # Its members have events one after the other: one answer is enough for all of them.
             self._context.binder.await_room(requester)
-            if self._no_room.postpone(name, requester.key):
+            if self._no_room.postpone(name):
                 asyncio.get_running_loop().call_later(left, self._try_again, name)
             return GangResult()
         await self._prepare(requester, gang)
@@ -149,6 +148,9 @@ class GangScheduler:
         if not placement.whole:
             result = await self._wait_for_room(members, request, placement)
             self._no_room.note(members.key, growths)
+            if self._context.cluster_state.growths != growths:
+                # There was more room between two orders, and nobody waited for it yet.
+                self._queue(requester.key)
             return result
         await self._context.pool.reserve_all(
             [
@@ -167,12 +169,17 @@ class GangScheduler:
             if not each.decided and not each.finished:
                 await each.prepare()
 
-    def _try_again(self, gang: Key) -> None:
-        """Queue one member of a gang that had news while it was known to have no room."""
-        for key in self._no_room.take_postponed(gang):
-            if self._context.kinds[key.kind].get(key.key) is not None:
-                self._queue(key)
-                return
+    def _try_again(self, name: Key) -> None:
+        """Queue one member of a gang that had news while it was known to have no room.
+
+        It need not be one that had news: those may have left the gang, or be acceptable no more.
+        """
+        self._no_room.end_postponement(name)
+        each = next((one for one in self._named(name) if demand_of_member(one)), None)
+        gang = each.standing().gang if each is not None else None
+        waiting = self._members(each, gang).waiting if each is not None and gang else ()
+        if waiting:
+            self._queue(waiting[0].requester.key)
 
     def _check_size(self, requester: Requester, gang: Gang) -> None:
         """Check that no more members wait than may be placed together.
@@ -193,9 +200,12 @@ class GangScheduler:
         self._oversized.discard(requester.key)
 
     def _in_gang(self, requester: Requester, gang: Gang) -> Iterator[Requester]:
-        """All requesters that name a gang."""
+        """All requesters that name a gang, in the namespace of this one."""
+        return self._named(Key(requester.key.key.namespace, gang.name))
+
+    def _named(self, gang: Key) -> Iterator[Requester]:
         for kind in self._context.kinds.values():
-            yield from kind.in_gang(requester.key.key.namespace, gang.name)
+            yield from kind.in_gang(gang.namespace, gang.name)
 
     def _members(self, requester: Requester, gang: Gang) -> Members:
         """The members of a gang that exist now.
