@@ -189,6 +189,26 @@ def test_many_clients_ask_the_daemon_once_a_second(agent: Running) -> None:
     run_virtual(main())
 
 
+def test_many_clients_ask_a_daemon_that_fails_once_a_second(agent: Running) -> None:
+    daemon = Daemon()
+    daemon.fault = "no token daemon answers"
+
+    async def main() -> None:
+        async with agent() as running:
+            shown = display(running, daemon, sample())
+            asked = await asyncio.gather(
+                *(shown.usage() for _ in range(20)), return_exceptions=True
+            )
+            assert {repr(each) for each in asked} == {repr(UnavailableError(daemon.fault))}
+            assert daemon.asked == 1
+            daemon.fault = ""
+            await asyncio.sleep(KEPT_SECONDS)
+            assert await shown.usage() == b'{"usage":{}}'
+            assert daemon.asked == 2
+
+    run_virtual(main())
+
+
 @pytest.mark.parametrize("found", [None, sample()])
 def test_what_cannot_be_read_now_is_an_error_with_the_reason(
     agent: Running, found: Sample | None

@@ -55,6 +55,7 @@ class Display:
         self._addresses = addresses
         self._asking = asyncio.Lock()
         self._answer = b""
+        self._refusal: str | None = None  # why there is no answer
         self._until = 0.0
 
     def add_to(self, program: Program) -> None:
@@ -72,9 +73,17 @@ class Display:
         now = asyncio.get_running_loop().time
         async with self._asking:
             if now() >= self._until:
-                self._answer = await self._ask()
+                await self._refresh()
                 self._until = now() + KEPT_SECONDS
+            if self._refusal is not None:
+                raise UnavailableError(self._refusal)
             return self._answer
+
+    async def _refresh(self) -> None:
+        try:
+            self._answer, self._refusal = await self._ask(), None
+        except UnavailableError as error:
+            self._refusal = str(error)
 
     async def _ask(self) -> bytes:
         sample = self._sample()
