@@ -5,8 +5,8 @@ from typing import Any
 
 import pytest
 
-from fakes.manifests import holder, vgpu
-from kubeshare.api.types.v1 import VGPUS
+from fakes.manifests import holder, sharepod, vgpu
+from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.install import manifests, rollout
 from kubeshare.install.rollback import NAMED
 from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
@@ -29,9 +29,15 @@ def earlier(*absent: str) -> list[Raw]:
 
 
 def install(kinds: list[Raw], *holders: Raw) -> tuple[str, set[str]]:
-    """Installs kinds over these holders: how that ends, and the verbs of its requests."""
+    """Installs kinds over these holders: how that ends, and the verbs of its requests.
+
+    The demand ``sharepod`` is the uid of a SharePod, any other one that of a plain pod.
+    """
     server = FakeApiServer()
-    server.seed(VGPUS, vgpu("x", "n1", *holders))
+    seeded = server.seed(SHAREPODS, sharepod("shared", metadata={"namespace": "default"}))
+    uids = {"sharepod": seeded["metadata"]["uid"]}
+    held = [each | {"demand": uids.get(each["demand"], each["demand"])} for each in holders]
+    server.seed(VGPUS, vgpu("x", "n1", *held))
 
     async def run() -> str:
         async with server.client("administrator") as client:
@@ -57,8 +63,14 @@ def test_holders_of_a_later_version_are_named_and_nothing_is_changed() -> None:
         "nothing was changed: 2 SharePods or pods hold shares that this version does not understand"
         " (limitAloneMicros, share): default/burster, default/learner. "
     )
-    assert "`kubectl delete sharepod burster -n default`" in message
-    assert verbs == {"list"}
+    assert "`kubectl delete pod burster -n default`" in message
+    assert verbs == {"list", "get"}
+
+
+@pytest.mark.parametrize(("demand", "kind"), [("sharepod", "sharepod"), ("another", "pod")])
+def test_the_kind_to_delete_is_that_of_the_demand(demand: str, kind: str) -> None:
+    message, _ = install(earlier("share"), holder(demand, "shared", share="s"))
+    assert f"`kubectl delete {kind} shared -n default`" in message
 
 
 def test_a_message_names_some_and_counts_the_others() -> None:

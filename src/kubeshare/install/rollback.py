@@ -8,10 +8,11 @@ by a later version. A later version leaves fields empty that say nothing new.
 from collections.abc import Iterable
 from typing import Any, Final
 
-from kubeshare.api.types.v1 import VGPUS
+from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.install.manifests import Manifest
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
+from kubeshare.kube.meta import Key, metadata_of
 from kubeshare.kube.resources import Raw
 
 NAMED: Final = 10
@@ -40,16 +41,18 @@ async def not_understood(client: Client, manifests: Iterable[Manifest]) -> str:
     found = [each for vgpu in listed.items for each in vgpu]
     if not found:
         return ""
-    names = sorted({name for name, _ in found})
-    fields = sorted(set[str]().union(*(unknown for _, unknown in found)))
+    demands = sorted({(key, uid) for key, uid, _ in found})
+    names = [str(key) for key, _ in demands]
+    fields = sorted(set[str]().union(*(unknown for *_, unknown in found)))
     more = f" and {len(names) - NAMED} more" if len(names) > NAMED else ""
-    namespace, name = names[0].split("/", 1)
+    first, uid = demands[0]
+    kind = "sharepod" if await _is_sharepod(client, first, uid) else "pod"
     return (
         f"nothing was changed: {len(names)} SharePods or pods hold shares that this version does "
         f"not understand ({', '.join(fields)}): {', '.join(names[:NAMED])}{more}. Their pods could "
-        "not start again, and their limits would be lost. Delete them (`kubectl delete sharepod "
-        f"{name} -n {namespace}`; of a workload, scale it down) or wait until they have ended, and "
-        "run this again; or stay with the installed version"
+        f"not start again, and their limits would be lost. Delete them (`kubectl delete {kind} "
+        f"{first.name} -n {first.namespace}`; of a workload, scale it down) or wait until they "
+        "have ended, and run this again; or stay with the installed version"
     )
 
 
@@ -63,10 +66,23 @@ def _fields_of_holders(manifests: Iterable[Manifest]) -> frozenset[str] | None:
     return None
 
 
-def _later_holders(vgpu: Raw, known: frozenset[str]) -> list[tuple[str, set[str]]]:
-    """The holders with fields that are not known: ``NAMESPACE/NAME``, and these fields."""
+async def _is_sharepod(client: Client, key: Key, uid: str) -> bool:
+    """Whether a demand is a SharePod's, and not a plain pod's."""
+    try:
+        found = await client.get(SHAREPODS, key.name, key.namespace)
+    except NotFoundError:
+        return False
+    return metadata_of(found).uid == uid
+
+
+def _later_holders(vgpu: Raw, known: frozenset[str]) -> list[tuple[Key, str, set[str]]]:
+    """The holders with fields that are not known: whose, the demand's uid, and these fields."""
     return [
-        (f"{holder.get('namespace')}/{holder.get('name')}", unknown)
+        (
+            Key(str(holder.get("namespace")), str(holder.get("name"))),
+            str(holder.get("demand")),
+            unknown,
+        )
         for holder in (vgpu.get("status") or {}).get("holders") or ()
         if (unknown := {field for field, value in holder.items() if value} - known)
     ]
