@@ -40,6 +40,11 @@ SYSTEM = "kubeshare-system"
 _COLUMNS = ["NAME", "PHASE", "READY", "GPUID", "NODE", "REQUEST", "LIMIT", "MEMORY"]
 NAMESPACE_CONTROLLER = "--as=system:serviceaccount:kube-system:namespace-controller"
 NOT_INSTALLED = {"Deployment", "DaemonSet"}
+NO_PODS = {
+    "kube-public": "none in the namespaces of Kubernetes (kube-*)",
+    SYSTEM: "in kubeshare-system the device manager creates",
+}
+"""The namespaces in which SharePods get no pod, and what the condition says."""
 
 
 @pytest.fixture(autouse=True)
@@ -141,8 +146,8 @@ class Cluster:
 
         await eventually(deleted)
 
-    async def conditions(self, name: str) -> dict[str, Raw]:
-        sharepod = await self.client.get(SHAREPODS, name, NAMESPACE)
+    async def conditions(self, name: str, namespace: str = NAMESPACE) -> dict[str, Raw]:
+        sharepod = await self.client.get(SHAREPODS, name, namespace)
         found = sharepod.get("status", {}).get("conditions", [])
         return {condition["type"]: condition for condition in found}
 
@@ -201,6 +206,12 @@ async def _life(server: ApiServer) -> None:
     ):
         cluster = Cluster(client, kubelet)
         await cluster.add_node()
+        for system, why in NO_PODS.items():
+            spec = {"containers": [{"name": "main", "image": "train:1"}]}
+            body = {"metadata": {"name": "no-pod", "namespace": system}, "spec": spec}
+            await client.create(SHAREPODS, body)
+            assert why in await eventually(partial(refusal, cluster, "no-pod", system))
+            await client.delete(SHAREPODS, "no-pod", system)
         await cluster.share("a", "0.6")
 
         gpuid = await cluster.decided("a")
@@ -346,9 +357,9 @@ async def _nested(server: ApiServer) -> None:
                 assert 'unknown field "spec.nonsense"' in refused
 
 
-async def refusal(cluster: Cluster, name: str) -> str:
+async def refusal(cluster: Cluster, name: str, namespace: str = NAMESPACE) -> str:
     """Why the API server refuses the pod of a SharePod, as its condition says; or nothing."""
-    ready = (await cluster.conditions(name)).get("Ready", {})
+    ready = (await cluster.conditions(name, namespace)).get("Ready", {})
     return str(ready["message"]) if ready.get("reason") == "InvalidPod" else ""
 
 
