@@ -231,6 +231,43 @@ def test_the_last_events_are_written_before_the_end(server: FakeApiServer) -> No
     run_virtual(main())
 
 
+def test_the_end_loses_no_count_of_an_event_that_is_being_written(server: FakeApiServer) -> None:
+    async def main() -> None:
+        made, running = recorder(server)
+        for _ in range(2):
+            wait(made)
+        await asyncio.sleep(REFRESH_SECONDS)
+        server.inject(Fault.slow(1))
+        wait(made)
+        await asyncio.sleep(0.5)
+        for _ in range(3):
+            wait(made)
+        await made.flush()
+        await asyncio.sleep(1)
+        running.cancel()
+        (event,) = server.all(EVENTS)
+        assert event["series"]["count"] == 6
+
+    run_virtual(main())
+
+
+def test_repetitions_before_a_lost_answer_is_known_are_counted(server: FakeApiServer) -> None:
+    server.inject(Fault.reset(after=True))
+
+    async def main() -> None:
+        made, running = recorder(server)
+        wait(made)
+        await expect_events(server)
+        for _ in range(4):
+            wait(made)
+        await asyncio.sleep(60)
+        running.cancel()
+        (event,) = server.all(EVENTS)
+        assert event["series"]["count"] == 5
+
+    run_virtual(main())
+
+
 def test_an_end_without_a_server_does_not_hang(server: FakeApiServer) -> None:
     server.inject(Fault.hang(), times=100)
 

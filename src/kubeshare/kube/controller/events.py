@@ -158,6 +158,8 @@ class EventRecorder:
         self._queue: WorkQueue[_Identity] = WorkQueue(
             f"{controller} events", base_delay=1.0, max_delay=60.0
         )
+        # At the end ``flush`` writes beside ``run``: an older count must not be written last.
+        self._writing = asyncio.Lock()
         self.dropped = 0
 
     def emit(  # noqa: PLR0913 - the fields of an event
@@ -228,6 +230,10 @@ class EventRecorder:
             log.warning("events not written before the end")
 
     async def _attempt(self, key: _Identity) -> None:
+        async with self._writing:
+            await self._attempt_alone(key)
+
+    async def _attempt_alone(self, key: _Identity) -> None:
         series = self._series.get(key)
         if series is None or series.written_count == series.count:
             return
@@ -247,13 +253,14 @@ class EventRecorder:
     async def _write(self, key: _Identity, series: _Series) -> None:
         count = series.count
         series.written_at = asyncio.get_running_loop().time()
-        if series.created:
+        created = not series.created and await self._create(key, series)
+        series.created = True
+        if not created and count > 1:
             await self._update(key, series)
-        else:
-            await self._create(key, series)
         series.written_count = count
 
-    async def _create(self, key: _Identity, series: _Series) -> None:
+    async def _create(self, key: _Identity, series: _Series) -> bool:
+        """Create the event; returns False if it exists, maybe with an earlier count."""
         body: dict[str, Any] = {
             "metadata": {"name": series.event_name, "namespace": key.namespace or "default"},
             "eventTime": series.first,
@@ -273,7 +280,8 @@ class EventRecorder:
             await self._client.create(EVENTS, body)
         except AlreadyExistsError:  # an earlier attempt succeeded, and its answer was lost
             log.debug("event exists already", name=series.event_name)
-        series.created = True
+            return False
+        return True
 
     async def _update(self, key: _Identity, series: _Series) -> None:
         namespace = key.namespace or "default"
