@@ -44,6 +44,26 @@ def test_a_device_that_is_not_there_is_unknown(tmp_path: Path, bus_id: str) -> N
     assert (pci.numa_node(bus_id), pci.cpu_list(bus_id)) == (-1, "")
 
 
+@pytest.mark.parametrize(
+    "content", [b"9" * 20, b"\xff\xfe", b"0-\n", b"3-1", b"1\x00", b"nonsense"]
+)
+def test_what_is_neither_a_node_nor_a_list_of_cpus_is_unknown(
+    tmp_path: Path, content: bytes
+) -> None:
+    """A GPUNode with it would be refused, or would say what nothing can use."""
+    pci = sysfs(tmp_path)
+    for file in ("numa_node", "local_cpulist"):
+        (tmp_path / "bus/pci/devices/0000:3b:00.0" / file).write_bytes(content)
+    assert (pci.numa_node(BUS_ID), pci.cpu_list(BUS_ID)) == (-1, "")
+
+
+def test_what_cannot_be_read_is_unknown(tmp_path: Path) -> None:
+    pci = sysfs(tmp_path)
+    for file in ("numa_node", "local_cpulist"):
+        (tmp_path / "bus/pci/devices/0000:3b:00.0" / file).mkdir()
+    assert (pci.numa_node(BUS_ID), pci.cpu_list(BUS_ID)) == (-1, "")
+
+
 def test_a_list_of_cpus_that_no_gpunode_can_hold_is_unknown(tmp_path: Path) -> None:
     cpus = ",".join(str(cpu) for cpu in range(0, 800, 2))
     assert len(cpus) > 1024

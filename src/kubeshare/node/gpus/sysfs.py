@@ -6,11 +6,15 @@ on machines such as Grace Hopper. Ordinary drivers do not support it.
 
 from pathlib import Path
 
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.topology.cpus import read_cpu_list
+
 UNKNOWN_NODE = -1
 """The kernel's own value for a device whose NUMA node the firmware does not report."""
 
 _DEVICES = "bus/pci/devices"
 _MAX_CPU_LIST = 1024  # characters, as in the GPUNode's schema
+_MAX_NODE_DIGITS = 4  # the kernel counts to 1024
 
 
 class PciDevices:
@@ -26,11 +30,16 @@ class PciDevices:
     def numa_node(self, bus_id: str) -> int:
         """The NUMA node of the device with this NVML bus id; -1 if unknown."""
         text = self._read(bus_id, "numa_node")
-        return int(text) if text.isdecimal() else UNKNOWN_NODE
+        is_node = text.isdecimal() and len(text) <= _MAX_NODE_DIGITS
+        return int(text) if is_node else UNKNOWN_NODE
 
     def cpu_list(self, bus_id: str) -> str:
         """The CPUs near this device in the kernel's format, ``0-7,16-23``; "" if unknown."""
         text = self._read(bus_id, "local_cpulist")
+        try:
+            read_cpu_list(text, "local_cpulist")
+        except InvalidValueError:
+            return ""
         return text if len(text) <= _MAX_CPU_LIST else ""
 
     def _read(self, bus_id: str, name: str) -> str:
