@@ -69,6 +69,11 @@ def test_a_bad_vcuda_pod_is_refused_by_name(
     assert words in str(refused.value)
 
 
+def test_a_vcuda_pod_that_names_a_node_is_refused(space: Namespace) -> None:
+    with pytest.raises(LabError, match=r"spec\.nodeName"):
+        space.create(containers=[cores("a", "50", "4")], nodeName="n1")
+
+
 def test_a_vcuda_pod_that_was_there_before_can_be_written_to(space: Namespace) -> None:
     # The rules say nothing of pods that the device manager makes.
     pod = space.create(by=DEVICES, containers=[cores("a", "150")])

@@ -13,6 +13,8 @@ BAD = "extender/test_bad_input.py"
 BINDING, SERVICE = "extender/test_binding.py", "extender/test_service.py"
 SERVER, ARGUMENTS = "extender/http/test_server.py", "extender/wire/test_arguments.py"
 POLICY = "deploy/test_gpushare_pods.py"
+GAIA, GAIA_POLICY = "extender/test_gaia_bad_input.py", "deploy/test_vcuda_pods.py"
+PREDICATES = "extender/test_predicates.py"
 
 GPUSHARE = {
     "asks for a fraction": (POLICY, "test_a_bad_gpushare_pod_is_refused_by_name"),
@@ -52,10 +54,57 @@ EXTENDER = {
     "annotations that claim": (BAD, "test_annotations_that_a_user_writes_choose_and_hold_nothing"),
     "a pod that is bound": (SERVICE, "test_a_pod_that_sched_has_placed_is_bound_and_nothing_else"),
 }
+VCUDA = {
+    "asks for more than 100": (GAIA_POLICY, "test_a_bad_vcuda_pod_is_refused_by_name"),
+    "asks for a fraction": (GAIA_POLICY, "test_a_bad_vcuda_pod_is_refused_by_name"),
+    "asks for 1 to 99": (GAIA_POLICY, "test_a_bad_vcuda_pod_is_refused_by_name"),
+    "asks for `vcuda-memory` alone": (GAIA_POLICY, "test_a_bad_vcuda_pod_is_refused_by_name"),
+    "has `vcuda-core-limit`": (GAIA_POLICY, "test_a_bad_vcuda_pod_is_refused_by_name"),
+    "has `limit-alone`": (GAIA, "test_what_nobody_can_have_is_refused_by_its_name"),
+    "asks for more blocks": (GAIA, "test_more_blocks_than_any_gpu_has_never_fit"),
+    "asks for whole GPUs": (
+        "scheduler/test_vcuda.py",
+        "test_what_no_gpu_can_give_is_never_placed",
+    ),
+    "asks for more than 16": (GAIA, "test_what_nobody_can_have_is_refused_by_its_name"),
+    "has annotations `tencent": (
+        GAIA,
+        "test_predicate_annotations_that_a_user_writes_choose_and_hold_nothing",
+    ),
+    "asks for a share in another": (GAIA, "test_what_nobody_can_have_is_refused_by_its_name"),
+    "asks for `aliyun": (GAIA, "test_containers_that_ask_for_two_families_are_refused"),
+    "names a node": (GAIA_POLICY, "test_a_vcuda_pod_that_names_a_node_is_refused"),
+    "finds no dedicated": (GAIA, "test_no_dedicated_node_is_a_reason"),
+    "finds only nodes": (GAIA, "test_a_node_whose_kubelet_offers_nothing_yet_is_a_reason"),
+}
+FILTER = {
+    "no JSON": (PREDICATES, "test_arguments_that_cannot_be_read_are_an_error"),
+    "a pod that does not exist": (
+        PREDICATES,
+        "test_nothing_is_reserved_for_a_pod_that_does_not_exist",
+    ),
+    "an amount that": (GAIA, "test_what_nobody_can_have_is_refused_by_its_name"),
+    "a pod with KubeShare's": (PREDICATES, "test_a_gated_pod_is_left_to_the_scheduler"),
+    "a pod that asks for no": (PREDICATES, "test_other_pods_fit_all_nodes"),
+    "no GPU fits": (PREDICATES, "test_all_nodes_are_refused_with_their_reasons_when_none_fits"),
+    "another node passes": (GAIA, "test_another_node_than_the_one_that_fits_says_why_it_does_not"),
+    "the pod is bound after": (
+        PREDICATES,
+        "test_a_pod_that_is_bound_too_late_has_its_share_reserved_again",
+    ),
+    "a pod is bound without": (
+        PREDICATES,
+        "test_a_pod_that_kube_scheduler_binds_without_a_call_gets_its_share",
+    ),
+    "annotations `tencent": (
+        GAIA,
+        "test_predicate_annotations_that_a_user_writes_choose_and_hold_nothing",
+    ),
+}
 
 
 def rows(page: str, heading: str) -> list[str]:
-    """The first cells of the table under a heading."""
+    """The first cells of the only table under a heading."""
     section = (DOCS / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
     cells: list[str] = re.findall(r"^\| (.*?) \|", section, flags=re.MULTILINE)
     return cells[1:]
@@ -66,6 +115,8 @@ def rows(page: str, heading: str) -> list[str]:
     [
         ("gpushare.md", "What is refused", GPUSHARE),
         ("extender.md", "What bad input gets", EXTENDER),
+        ("vcuda.md", "What is refused", VCUDA),
+        ("vcuda.md", "Keep a kube-scheduler that calls gpu-admission", FILTER),
     ],
 )
 def test_each_row_has_a_test(page: str, heading: str, cases: dict[str, tuple[str, str]]) -> None:
