@@ -9,6 +9,7 @@ from expectations.vgpus import (
     expect_owned,
     expect_phases,
     expect_placeholders,
+    expect_released,
 )
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
@@ -21,7 +22,7 @@ from fakes.cluster.disruptions import (
     stop_dra_driver,
 )
 from fakes.cluster.state import is_same_pod, mode, owned, the_pod
-from kubeshare.api.types.v1 import GPUNODES
+from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
 from kubeshare.device_manager.placeholder.gpu_selector import SELECTION_SECONDS
 from kubeshare.kube.resources import PODS, RESOURCE_CLAIMS
@@ -269,3 +270,26 @@ async def test_a_placeholder_is_kept_that_a_watch_does_not_report_in_time(
     assert placeholder is not None
     assert cluster.vgpu(gpuid)["spec"]["placeholderUid"] == placeholder["metadata"]["uid"]
     assert_kept(cluster, [gpuid])
+
+
+@scenario(n1=1)
+async def test_a_node_is_given_back_whose_last_holder_no_watch_showed(
+    cluster: FakeCluster,
+) -> None:
+    """The device manager knows the holder by its own write, and its watch of vGPUs is broken."""
+    cluster.start()
+    cluster.deadline = LONG
+    own(cluster, "n1")
+    await expect_phases(cluster, "Idle")
+    for watcher in cluster.server.storage.watchers:
+        watcher.mute = watcher.plural == VGPUS.plural
+    (name,) = cluster.vgpus()
+    cluster.share("a", "0.7", id=cluster.vgpu(name)["spec"]["gpuid"], spec={"nodeName": "n1"})
+    await expect_running(cluster, "a")
+    label_node(cluster, "n1", gpus=None)
+    await expect_owned(cluster, "n1", "Releasing")
+    cluster.end("a")
+    await expect_released(cluster, "a")
+    cluster.server.expire_watches()
+    await expect_mode(cluster, "n1", "shared")
+    await expect_no_vgpus(cluster)
