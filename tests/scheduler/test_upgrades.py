@@ -144,3 +144,24 @@ async def test_what_an_earlier_scheduler_decided_is_decided_again(cluster: FakeC
     [holder] = vgpu["status"]["holders"]
     assert holder["limitAloneMicros"] == 1_000_000
     assert cluster.sharepod("a")["spec"]["gpu"]["attempt"] == 2
+
+
+@scenario(n1=1)
+async def test_a_decision_for_a_gpu_with_less_memory_than_the_real_one_is_kept(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start("scheduler")
+    cluster.share("a", memory="0.5", **ALONE)
+    await expect_scheduled(cluster, "a")
+    [vgpu] = cluster.server.all(VGPUS)
+
+    def expect_a_smaller_gpu(obj: Raw) -> None:
+        obj["spec"]["memoryBytes"] //= 2
+        obj["status"]["holders"][0]["memoryBytes"] //= 2
+
+    cluster.server.change(VGPUS, vgpu["metadata"]["name"], "", expect_a_smaller_gpu)
+    cluster.start("devices")
+    await expect_running(cluster, "a")
+    [found] = cluster.server.all(VGPUS)
+    assert found["spec"]["memoryBytes"] == vgpu["spec"]["memoryBytes"]
+    assert cluster.sharepod("a")["spec"]["gpu"]["attempt"] == 1

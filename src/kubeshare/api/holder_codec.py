@@ -49,10 +49,10 @@ def encode(holder: Holder, *, attempt: int, holders: int) -> v1.Holder:
     )
 
 
-def _beyond(holder: Holder) -> int:
+def _beyond(one: Holder | Share) -> int:
     """The limit while alone, 0 if it is the limit itself."""
-    alone = holder.limit_alone_micros
-    return 0 if alone in (None, holder.limit_micros) else alone
+    alone = one.limit_alone_micros
+    return 0 if alone in (None, one.limit_micros) else alone
 
 
 def decode(entry: v1.Holder) -> Holder:
@@ -118,6 +118,21 @@ def are_shares_of(vgpus: Iterable[v1.VGPU], demand: Demand) -> bool:
         )
         for vgpu, entry in held
     )
+
+
+def are_understood(vgpus: Iterable[v1.VGPU], demand: Demand) -> bool:
+    """Whether the holders of a demand have what a scheduler of an earlier version drops.
+
+    That is the names of its shares and their limits while alone. Amounts are not compared: those of
+    a fraction are stored for the GPU that was expected, and the real one may have more memory.
+    """
+    held = sorted(
+        (entry.share, entry.limit_alone_micros)
+        for vgpu in vgpus
+        for entry in vgpu.status.holders
+        if entry.demand == demand.uid
+    )
+    return held == sorted((share.name, _beyond(share)) for share in demand.per_gpu())
 
 
 def placed_gpus(

@@ -290,6 +290,8 @@ class Actors:
             self._refuse(vgpu, "OtherModel", "its placeholder was given a GPU of less memory")
             return
         found = {"uuid": gpu, "placeholderUid": uid}
+        if device:
+            found["memoryBytes"] = device["memoryBytes"]
         if found.items() - spec.items():
             self.server.change(VGPUS, name, "", lambda obj: obj["spec"].update(found))
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from typing import Final
 
-from kubeshare.api.holder_codec import are_shares_of
+from kubeshare.api.holder_codec import are_understood
 from kubeshare.api.owned_nodes import keeps_off
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.state.vgpu_store import holder_of
@@ -175,7 +175,7 @@ class Allocations:
             if (holder := holder_of(vgpu, sharepod.metadata.uid))
         }
         missing = [gpuid for gpuid in gpuids if gpuid not in held]
-        if missing or not is_new_form(demand) or are_shares_of(vgpus, demand):
+        if missing or not is_new_form(demand) or are_understood(vgpus, demand):
             return missing
         # A scheduler of an earlier version stores what it understands of a demand.
         return [gpuid for gpuid in gpuids if not held[gpuid].pod_uid]
