@@ -68,7 +68,8 @@ async def test_two_and_a_half_gpus(cluster: FakeCluster) -> None:
     assert placed(cluster) == [[whole], [whole], [rest]]
     made = cluster.sharepod("a")
     assert len(made["spec"]["gpu"]["ids"]) == 3
-    assert len(made["status"]["gpus"]) == 3
+    gpus = [each["id"] for each in made["status"]["gpus"]]
+    assert (len(gpus), made["status"]["summary"]["ids"]) == (3, ",".join(gpus))
     share = {"request": "2.5", "limit": "3", "memory": "2.5"}
     assert made["status"]["share"] == share
     pod = the_pod(cluster, "a")

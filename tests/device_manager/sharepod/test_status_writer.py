@@ -10,7 +10,7 @@ import pytest
 from fakes import manifests
 from kubeshare.api import sharepods
 from kubeshare.api.types.reasons import Reason
-from kubeshare.api.types.v1 import SHAREPODS
+from kubeshare.api.types.v1 import SHAREPODS, AllocatedGPU
 from kubeshare.device_manager.sharepod import status
 from kubeshare.device_manager.sharepod.status import Report
 from kubeshare.device_manager.sharepod.status_writer import StatusWriter
@@ -98,6 +98,7 @@ def test_a_report_is_written_whole_and_once() -> None:
     "change",
     [
         {"node": "n2"},
+        {"gpus": (AllocatedGPU(id="A"),)},
         {"phase": "Running"},
         {"message": "else"},
         {"pod_ip": "10.0.0.2"},
@@ -111,6 +112,26 @@ def test_every_difference_is_written(change: dict[str, Any]) -> None:
     async def script(stage: Stage) -> None:
         await stage.write(LASTING)
         assert await stage.write(msgspec.structs.replace(LASTING, **change)) == (True, None)
+
+    play(script)
+
+
+def test_all_gpus_are_shown_and_a_status_of_before_gets_them_once() -> None:
+    async def script(stage: Stage) -> None:
+        gpus = (
+            AllocatedGPU(id="A", uuid="GPU-1", model="V100"),
+            AllocatedGPU(id="B", uuid="GPU-2", model="V100"),
+        )
+        report = msgspec.structs.replace(LASTING, gpus=gpus)
+        await stage.write(report)
+        shown = {"ids": "A,B", "uuids": "GPU-1,GPU-2", "models": "V100"}
+        assert stage.raw()["status"]["summary"] == shown
+        assert await stage.write(report) == (False, None)
+        stage.server.change(SHAREPODS, "a", "default", lambda raw: raw["status"].pop("summary"))
+        assert await stage.write(report) == (True, None)
+        assert stage.raw()["status"]["summary"] == shown
+        await stage.write(LASTING)
+        assert not stage.raw()["status"].get("summary")
 
     play(script)
 

@@ -157,6 +157,14 @@ class AllocatedGPU(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     model: str = ""
 
 
+class GPUSummary(Struct, frozen=True, kw_only=True, gc=False):
+    """All GPUs of a SharePod as text for ``kubectl get``; ``""`` without one."""
+
+    ids: str = ""
+    uuids: str = ""
+    models: str = ""
+
+
 class SharePodStatus(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     """The state of a SharePod: its node, its GPUs, and its pod's phase.
 
@@ -167,6 +175,7 @@ class SharePodStatus(Struct, frozen=True, kw_only=True, rename="camel", gc=False
     share: Share = field(default_factory=Share)
     node_name: str = ""
     gpus: tuple[AllocatedGPU, ...] = ()
+    summary: GPUSummary = field(default_factory=GPUSummary)
     phase: str = ""
     message: str = ""
     pod_ip: str = field(default="", name="podIP")

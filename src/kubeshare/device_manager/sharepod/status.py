@@ -10,7 +10,7 @@ from kubeshare.api.predicates.exclusions import describe as exclusion_message
 from kubeshare.api.types.constants import CONDITION_ALLOCATED, CONDITION_READY
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.reasons import Reason
-from kubeshare.api.types.v1 import VGPU, AllocatedGPU, ExcludedNode
+from kubeshare.api.types.v1 import VGPU, AllocatedGPU, ExcludedNode, GPUSummary
 from kubeshare.api.vgpu_readiness import Blocker
 from kubeshare.kube.meta import Condition
 
@@ -37,6 +37,15 @@ class Report(Struct, frozen=True, kw_only=True):
     finish_time: str = ""
     passing: bool = False
     acted_on: bool = False
+
+    @property
+    def summary(self) -> GPUSummary:
+        """Its GPUs, in their order; of their models, each once."""
+        return GPUSummary(
+            ids=",".join(gpu.id for gpu in self.gpus),
+            uuids=",".join(gpu.uuid for gpu in self.gpus if gpu.uuid),
+            models=",".join(dict.fromkeys(gpu.model for gpu in self.gpus if gpu.model)),
+        )
 
 
 def not_allocated(reason: Reason, message: str, *, passing: bool = False) -> Report:

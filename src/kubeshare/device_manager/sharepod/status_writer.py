@@ -29,13 +29,19 @@ PASSING_SECONDS_EACH: Final = 0.1
 """Additional seconds for each other SharePod in a passing state: they slow each other down."""
 MAX_PASSING_SECONDS: Final = 120.0
 
-_SAME_NAMES: Final = ("gpus", "phase", "message", "pod_ip", "start_time", "finish_time")
+_SAME_NAMES: Final = (
+    *("gpus", "summary", "phase", "message"),
+    *("pod_ip", "start_time", "finish_time"),
+)
 """Fields with the same name in a status and a report."""
 
 _CONDITIONS: Final = (CONDITION_ALLOCATED, CONDITION_READY)
 """The conditions that this program writes."""
 
-_FIELDS: Final = ("nodeName", "gpus", "phase", "message", "podIP", "startTime", "finishTime")
+_FIELDS: Final = (
+    *("nodeName", "gpus", "summary", "phase", "message"),
+    *("podIP", "startTime", "finishTime"),
+)
 """The other fields of a status that this program writes."""
 
 
@@ -136,7 +142,8 @@ class StatusWriter:
             "message": report.message,
             "observedGeneration": metadata.generation,
         }
-        optional = {
+        optional: dict[str, Any] = {
+            "summary": msgspec.to_builtins(report.summary) if report.gpus else {},
             "podIP": report.pod_ip,
             "startTime": report.start_time,
             "finishTime": report.finish_time,
