@@ -14,6 +14,7 @@ from kubeshare.device_manager.metrics import Metrics
 from kubeshare.device_manager.placeholder.claims import Claims
 from kubeshare.device_manager.placeholder.pods import Placeholders
 from kubeshare.device_manager.pool.idle_times import IdleTimes
+from kubeshare.device_manager.refused_starts import RefusedStarts
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.leader_election import Lease
@@ -31,6 +32,7 @@ class Context:
         placeholders: creates and deletes placeholder pods.
         claims: the claims of placeholders.
         idle_times: how long each vGPU has been without holders.
+        refused_starts: reports pods whose start a kubelet has refused.
         events: records events.
         metrics: the program's counters.
         wall_clock: the current time, timezone-aware.
@@ -43,6 +45,7 @@ class Context:
     placeholders: Placeholders
     claims: Claims
     idle_times: IdleTimes
+    refused_starts: RefusedStarts
     events: Events
     metrics: Metrics
     wall_clock: Callable[[], datetime]

@@ -28,6 +28,7 @@ from kubeshare.device_manager.pool.reclaim import Reclaimer
 from kubeshare.device_manager.pool.state import NodePools
 from kubeshare.device_manager.quota.controller import GPUQuotaController
 from kubeshare.device_manager.quota.gaia import GaiaQuotaController
+from kubeshare.device_manager.refused_starts import RefusedStarts
 from kubeshare.device_manager.sharepod.controller import SharePodController
 from kubeshare.device_manager.sharepod.event_handlers import index_by_vgpu
 from kubeshare.device_manager.vgpu.controller import VGPUController
@@ -86,6 +87,8 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
     events, metrics = Events(recorder), Metrics(program.registry, cluster_state.pool.all)
     claims = Claims(client)
     program.add_reflector(claims.reflector)
+    refused_starts = RefusedStarts(client)
+    refused_starts.register(program)
     context = Context(
         client=client,
         informers=informers,
@@ -99,6 +102,7 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
         ),
         claims=claims,
         idle_times=IdleTimes(cluster_state.pool),
+        refused_starts=refused_starts,
         events=events,
         metrics=metrics,
         wall_clock=wall_clock,

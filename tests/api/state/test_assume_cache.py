@@ -34,7 +34,7 @@ class Views:
             self._reflector._notify(self._reflector.store.put(thing(version)))
 
     def reported_up_to(self, version: str) -> None:
-        self._reflector._resource_version = version
+        self._reflector._loop.resource_version = version
 
     def gone(self) -> None:
         self._reflector._notify(self._reflector.store.remove(KEY))

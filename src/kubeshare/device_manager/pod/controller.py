@@ -18,6 +18,7 @@ from typing import Final
 from msgspec import Struct
 
 from kubeshare.api.pod_state import has_shares, is_bound_with_cores, never_started, unschedulable
+from kubeshare.api.types.constants import VGPU_RESOURCES
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.device_manager.context import Context
 from kubeshare.device_manager.pod.event_handlers import PodEventHandlers, asks_for_count_alone
@@ -26,6 +27,7 @@ from kubeshare.device_manager.pod.naming import PodNaming
 from kubeshare.device_manager.sharepod.event_handlers import with_assumed
 from kubeshare.device_manager.sharepod.pods import Pods, delete_as_seen, unschedulable_message
 from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import LostAllocations
+from kubeshare.device_manager.sharepod.start_retry import StartRetries
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import Controller, RequeueAfter
 from kubeshare.kube.controller.pending import PendingSince, loop_time
@@ -62,6 +64,8 @@ class PodController:
             context.client, context.cluster_state, context.events, context.metrics
         )
         self._naming = PodNaming(context, self._lost_allocations)
+        self._start_retries = StartRetries(context.client, context.wall_clock)
+        self._refused_starts = context.refused_starts
         self._unschedulable: PendingSince[Key] = PendingSince()
         self._deleted: dict[str, _DeletedPods] = {}  # by the uid of the controller
 
@@ -71,7 +75,19 @@ class PodController:
         controller: Controller[Key] = Controller("pods", self.reconcile, workers=WORKERS)
         controller.watch_changes(self._informers.pods, handlers.on_pod)
         controller.watch_changes(self._informers.vgpus, with_assumed(self._pool, handlers.on_vgpu))
+        self._refused_starts.feed(controller.queue, self._may_be_refused)
         program.add_controller(controller)
+
+    def _may_be_refused(self, key: Key, pod_uid: str) -> bool:
+        """Note what an event says of a pod; whether it is to be reconciled."""
+        if not self._pool.held_by(pod_uid):  # a SharePod's pod is not its demand
+            return False
+        pod = self._cluster_state.pod(key)
+        return (
+            pod is not None
+            and pod.metadata.uid == pod_uid
+            and self._start_retries.report_refusal(pod)
+        )
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Reconcile one pod."""
@@ -89,6 +105,7 @@ class PodController:
         if pod is None or pod.terminal or not _is_decided(pod) or not (held or has_shares(pod)):
             self._unschedulable.forget(key)
             self._lost_allocations.forget(key)
+            self._start_retries.forget(key)
             return None
         if pod.spec.node_name:
             self._unschedulable.forget(key)
@@ -96,6 +113,10 @@ class PodController:
             if here.issuperset(pod.gpuids):
                 await self._pods.assign_holders(pod, pod.metadata.uid, pod.gpuids)
             again = await self._lost_allocations.reconcile(pod, pod.metadata.uid, pod.gpuids)
+            if again is None and _is_prepared_by_claim(pod):
+                again = await self._start_retries.reconcile(
+                    pod, pod.metadata.uid, self._pool.held_by(pod.metadata.uid)
+                )
             return RequeueAfter(again) if again else None
         if not unschedulable(pod):
             self._unschedulable.forget(key)
@@ -141,6 +162,12 @@ class PodController:
 def _is_decided(pod: Pod) -> bool:
     """Whether the pod names its GPUs: Sched removes the gate then, an extender binds it then."""
     return not pod.gated and bool(pod.spec.node_name or pod.gpuids)
+
+
+def _is_prepared_by_claim(pod: Pod) -> bool:
+    """Whether it asks for shares by a claim, as all do but those that another system placed."""
+    containers = (*pod.spec.init_containers, *pod.spec.containers)
+    return any(name in each.resources.limits for each in containers for name in VGPU_RESOURCES)
 
 
 class _DeletedPods(Struct, frozen=True):

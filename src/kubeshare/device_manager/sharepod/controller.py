@@ -36,7 +36,7 @@ from kubeshare.kube.client.errors import (
 from kubeshare.kube.conditions import find_condition
 from kubeshare.kube.controller.controller import Controller, RequeueAfter, earliest
 from kubeshare.kube.controller.runtime import Program
-from kubeshare.kube.meta import Key, metadata_of
+from kubeshare.kube.meta import Key, identity_of, metadata_of
 from kubeshare.kube.resources import Raw
 
 WORKERS: Final = 8
@@ -76,6 +76,7 @@ class SharePodController:
         )
         self._reschedule_checks = RescheduleChecks(context, lost_allocations)
         self._start_retries = StartRetries(client, context.wall_clock)
+        self._refused_starts = context.refused_starts
         self._status_writer = StatusWriter(client, context.wall_clock)
         self._finalizations = Finalizations(
             client, cluster_state, self._status_writer, events, context.wall_clock
@@ -99,7 +100,19 @@ class SharePodController:
         controller.watch(informers.nodes, handlers.all_unschedulable)
         controller.watch(informers.configmaps, handlers.all_unschedulable)
         controller.watch(self._schedulers, handlers.all_unschedulable, when=leader_changed)
+        self._refused_starts.feed(controller.queue, self._may_be_refused)
         program.add_controller(controller)
+
+    def _may_be_refused(self, key: Key, pod_uid: str) -> bool:
+        """Note what an event says of a pod; whether its SharePod is to be reconciled."""
+        sharepod, pod = self._sharepod_store.by_key(key), self._cluster_state.pod(key)
+        return (
+            sharepod is not None
+            and pod is not None
+            and pod.metadata.uid == pod_uid
+            and owned_by(pod, identity_of(sharepod).uid)
+            and self._start_retries.report_refusal(pod)
+        )
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Reconcile one SharePod."""

@@ -232,6 +232,15 @@ class Client:
             if not token:
                 return Listing(items, page.metadata.resource_version, tuple(unreadable))
 
+    async def latest_version(self, resource: Resource[Any], namespace: str = "") -> str:
+        """The resourceVersion of the present state, for a watch of what comes from now on.
+
+        Costs the server one object, however many there are: a selector would make it search.
+        """
+        call = Call("list", resource, namespace)
+        body = await self._transport.send(call, query={"limit": "1"})
+        return _read(body, resource.into(_Page)).metadata.resource_version
+
     async def watch(
         self,
         resource: Resource[T],

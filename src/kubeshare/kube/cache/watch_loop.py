@@ -1,0 +1,153 @@
+"""Watches one kind of objects without end, whatever interrupts the stream.
+
+1. The resourceVersion is opaque; each event, bookmarks included, advances it.
+2. The watch asks for bookmarks. The server ends it after 5 to 10 minutes (with jitter, so that
+   clients do not reconnect together), and 75 s of silence count as a lost connection.
+3. 410, as a status or as an event, asks for a new resourceVersion to start from; any other failure
+   causes a new watch from the last one.
+4. Retries have a backoff and respect ``Retry-After``. Only progress resets the backoff: a watch
+   that ends at once without an event is a failure.
+"""
+
+import asyncio
+import random
+from collections import Counter
+from collections.abc import Awaitable, Callable
+from contextlib import aclosing
+from typing import Final, Generic, TypeVar
+
+import structlog
+
+from kubeshare.kube.cache.watch import WatchEvent
+from kubeshare.kube.client.client import Client
+from kubeshare.kube.client.errors import ApiError, GoneError, UnreachableError
+from kubeshare.kube.controller.backoff import Backoff
+from kubeshare.kube.resources import Resource
+
+T = TypeVar("T")
+
+log = structlog.get_logger(__name__)
+
+IDLE_SECONDS: Final = 75.0
+"""Seconds of silence after which a watch counts as lost; a bookmark comes once a minute."""
+SHORT_WATCH: Final = 1.0
+"""A watch without events that lasts less than so many seconds is a failure."""
+SLACK: Final = 1.0
+"""Silence may be detected so many seconds too early."""
+
+
+class WatchLoop(Generic[T]):
+    """Reads the changes of one kind of objects, from one resourceVersion on.
+
+    Args:
+        client: of the API server.
+        resource: the kind, with the type that its objects are decoded into.
+        start: returns the resourceVersion to watch from, at first and after it has expired.
+        handle: called with each event, bookmarks included; it must return at once.
+        namespace: ``""`` for all.
+        labels: label selector.
+        fields: field selector.
+        idle: seconds of silence after which a watch counts as lost.
+        draw: returns a random number in [0, 1), for jitter.
+
+    Attributes:
+        resource_version: where the watch is; ``""`` before it starts.
+        restarts: number of watches that ended, by reason.
+    """
+
+    def __init__(  # noqa: PLR0913 - the selection and the settings of a watch
+        self,
+        client: Client,
+        resource: Resource[T],
+        start: Callable[[], Awaitable[str]],
+        handle: Callable[[WatchEvent[T]], None],
+        *,
+        namespace: str = "",
+        labels: str = "",
+        fields: str = "",
+        idle: float = IDLE_SECONDS,
+        draw: Callable[[], float] = random.random,
+    ) -> None:
+        self._client = client
+        self._resource = resource
+        self._start = start
+        self._handle = handle
+        self._namespace = namespace
+        self._labels = labels
+        self._fields = fields
+        self._idle = idle
+        self._draw = draw
+        self._backoff = Backoff(0.2, 30.0, draw)
+        self._last_event: float | None = None
+        self.resource_version = ""
+        self.restarts: Counter[str] = Counter()
+
+    @property
+    def last_event_age(self) -> float | None:
+        """Seconds since the last event, bookmark or start; None before the first one."""
+        if self._last_event is None:
+            return None
+        return asyncio.get_running_loop().time() - self._last_event
+
+    async def run(self) -> None:
+        """Watch until cancelled."""
+        while True:
+            try:
+                if not self.resource_version:
+                    self.resource_version = await self._start()
+                    self._record_activity()
+                await self._watch()
+            except GoneError as error:
+                self.resource_version = ""
+                await self._pause("expired", error)
+            except ApiError as error:
+                await self._pause(error.reason or str(error.status), error)
+
+    async def _watch(self) -> None:
+        loop = asyncio.get_running_loop()
+        started = loop.time()
+        events = 0
+        stream = self._client.watch(
+            self._resource,
+            self._namespace,
+            resource_version=self.resource_version,
+            labels=self._labels,
+            fields=self._fields,
+            lifetime=300 + 300 * self._draw(),
+        )
+        try:
+            async with asyncio.timeout(self._idle) as silence, aclosing(stream):
+                async for event in stream:
+                    events += 1
+                    self._record_activity()
+                    self._handle(event)
+                    self.resource_version = event.identity.resource_version
+                    self._backoff.reset()
+                    # Rescheduling the timeout costs as much as decoding an event.
+                    if loop.time() + self._idle > (silence.when() or 0.0) + SLACK:
+                        silence.reschedule(loop.time() + self._idle)
+        except TimeoutError:
+            message = f"watch {self._resource.plural}: silent for {self._idle:g} s"
+            raise UnreachableError(message, sent=True) from None
+        if not events and loop.time() - started < SHORT_WATCH:
+            await self._pause("empty", None)
+            return
+        self._backoff.reset()
+        self.restarts["ended"] += 1
+
+    def _record_activity(self) -> None:
+        self._last_event = asyncio.get_running_loop().time()
+
+    async def _pause(self, reason: str, error: ApiError | None) -> None:
+        self.restarts[reason] += 1
+        wait = self._backoff.next()
+        if error is not None and error.retry_after is not None:
+            wait = max(wait, error.retry_after)
+        log.warning(
+            "watch interrupted",
+            resource=self._resource.plural,
+            reason=reason,
+            error=str(error or "the server ended the watch at once"),
+            wait_seconds=round(wait, 3),
+        )
+        await asyncio.sleep(wait)
