@@ -197,13 +197,20 @@ def test_specs_without_a_grant_are_removed_at_the_start(
     agent: Running, paths: NodePaths, cluster: Cluster
 ) -> None:
     mounts = cdi.ClaimMounts(*(paths.root for _ in range(4)))
-    cdi.write_claim(paths.dynamic_cdi_folder, "left-by-a-crash", {"left-by-a-crash": mounts})
+    folder = paths.dynamic_cdi_folder
+    folder.mkdir(parents=True, exist_ok=True)
+    before = {file.name for file in folder.iterdir()}
+    cdi.write_claim(folder, "left-by-a-crash", {"left-by-a-crash": mounts})
+    draft = folder / "kubeshare.nthu-claim_half-written.tmp"
+    of_another = folder / "kubeshare.nthu-claim_of another.json"
+    draft.touch()
+    of_another.touch()
 
     async def act(running: Agent) -> None:
         running.reconciler.start()
 
     start(agent, act)
-    assert not cdi.claims(paths.dynamic_cdi_folder)
+    assert {file.name for file in folder.iterdir()} == before | {of_another.name}
 
 
 def test_grants_of_commands_without_a_cluster_are_none_of_ours(

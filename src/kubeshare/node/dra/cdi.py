@@ -37,6 +37,7 @@ _VERSION = "0.5.0"
 _CLAIM_NAME = re.compile(r"[A-Za-z0-9](?:[A-Za-z0-9_-]{0,126}[A-Za-z0-9])?")
 _FILE_PREFIX = CDI_CLAIM_KIND.replace("/", "-") + "_"
 _FILE_SUFFIX = ".json"
+_DRAFT_SUFFIX = ".tmp"
 _SPEC_SUFFIXES = frozenset({".json", ".yaml"})
 
 
@@ -199,7 +200,7 @@ def write_claim(
     target = _file(folder, claim)
     folder.mkdir(parents=True, exist_ok=True)
     # Runtimes read only .json and .yaml files, so they ignore the draft.
-    draft = target.with_suffix(".tmp")
+    draft = target.with_suffix(_DRAFT_SUFFIX)
     with draft.open("w", encoding="utf-8") as stream:
         json.dump(claim_spec(mounts, environments), stream)
         stream.flush()
@@ -208,20 +209,23 @@ def write_claim(
 
 
 def remove_claim(folder: Path, claim: str) -> None:
-    """Remove a claim's spec, if there is one."""
-    _file(folder, claim).unlink(missing_ok=True)
+    """Remove a claim's spec, and the draft of one that a crash left, if there are any."""
+    file = _file(folder, claim)
+    file.unlink(missing_ok=True)
+    file.with_suffix(_DRAFT_SUFFIX).unlink(missing_ok=True)
 
 
 def claims(folder: Path) -> set[str]:
-    """The claims that have a spec."""
+    """The claims that have a spec, or the draft of one."""
     if not folder.is_dir():
         return set()
-    names = (file.name for file in folder.iterdir())
-    return {
-        name.removeprefix(_FILE_PREFIX).removesuffix(_FILE_SUFFIX)
-        for name in names
-        if name.startswith(_FILE_PREFIX) and name.endswith(_FILE_SUFFIX)
+    names = {
+        file.stem.removeprefix(_FILE_PREFIX)
+        for file in folder.iterdir()
+        if file.name.startswith(_FILE_PREFIX) and file.suffix in {_FILE_SUFFIX, _DRAFT_SUFFIX}
     }
+    # A file of another name is not the agent's.
+    return set(filter(_CLAIM_NAME.fullmatch, names))
 
 
 def _file(folder: Path, claim: str) -> Path:
