@@ -8,6 +8,7 @@ leader that wrote it, and an earlier agent writes the spec of its GPUNode withou
 """
 
 from collections.abc import Callable
+from datetime import datetime
 
 from msgspec import structs
 
@@ -25,20 +26,32 @@ from kubeshare.core.demand import Demand
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Change, Store
 from kubeshare.kube.client.client import Client
-from kubeshare.kube.controller.leader_election import TYPED_LEASES, Lease
+from kubeshare.kube.controller.leader_election import TYPED_LEASES, LeaderElector, Lease
 from kubeshare.kube.meta import Key
 
 _DEVICE_MANAGER = Key(NAMESPACE, DEVICE_MANAGER)
 _SCHEDULER = Key(NAMESPACE, SCHEDULER)
 
 
-def lease_annotations(instance: str) -> dict[str, str]:
-    """What the leader of this version writes into its Lease.
+def leader_elector(
+    client: Client, program: str, instance: str, wall_clock: Callable[[], datetime]
+) -> LeaderElector:
+    """A candidate for the Lease of a program; as the leader it writes there what it supports.
 
     Args:
+        client: writes the Lease.
+        program: the name of the program and of its Lease.
         instance: the name of the replica, which is the holder of the Lease.
+        wall_clock: the current time, timezone-aware.
     """
-    return {ANNOTATION_LEADER: instance, ANNOTATION_SUPPORTS: SUPPORTS_SHARES}
+    return LeaderElector(
+        client,
+        NAMESPACE,
+        program,
+        instance,
+        annotations={ANNOTATION_LEADER: instance, ANNOTATION_SUPPORTS: SUPPORTS_SHARES},
+        wall_clock=wall_clock,
+    )
 
 
 def watch_leader(client: Client, program: str) -> Reflector[Lease]:

@@ -5,8 +5,8 @@ from datetime import datetime
 from typing import Final
 
 from kubeshare.api.state.informers import start_informers
-from kubeshare.api.types.constants import DEVICE_MANAGER, MANAGER_DEVICES, NAMESPACE, SCHEDULER
-from kubeshare.api.upgrades import lease_annotations, watch_leader
+from kubeshare.api.types.constants import DEVICE_MANAGER, MANAGER_DEVICES, SCHEDULER
+from kubeshare.api.upgrades import leader_elector, watch_leader
 from kubeshare.core.policies import Policy
 from kubeshare.core.policies.by_family import by_family
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
@@ -35,7 +35,6 @@ from kubeshare.device_manager.vgpu.controller import VGPUController
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.controller.events import EventRecorder
-from kubeshare.kube.controller.leader_election import LeaderElector
 from kubeshare.kube.controller.runtime import Program
 
 NAME: Final = DEVICE_MANAGER
@@ -68,18 +67,7 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
     recorder = EventRecorder(
         client, "kubeshare.nthu/device-manager", instance, wall_clock=wall_clock
     )
-    elector = (
-        LeaderElector(
-            client,
-            NAMESPACE,
-            NAME,
-            instance,
-            annotations=lease_annotations(instance),
-            wall_clock=wall_clock,
-        )
-        if elect
-        else None
-    )
+    elector = leader_elector(client, NAME, instance, wall_clock) if elect else None
     program = Program(NAME, client, elector=elector, recorder=recorder, port=port)
     informers = start_informers(program, client, MANAGER_DEVICES, recorder, built)
     index_by_vgpu(informers.sharepods.store)

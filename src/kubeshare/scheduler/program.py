@@ -18,7 +18,6 @@ from kubeshare.api.types.constants import (
     DEVICE_MANAGER,
     LABEL_ROLE,
     MANAGER_SCHEDULER,
-    NAMESPACE,
     ROLE_POD,
     SCHEDULER,
 )
@@ -26,7 +25,7 @@ from kubeshare.api.types.v1 import VGPU, GPUDevice, GPUNode
 from kubeshare.api.upgrades import (
     Upgrades,
     leader_changed,
-    lease_annotations,
+    leader_elector,
     watch_leader,
 )
 from kubeshare.core.policies import Policy
@@ -38,7 +37,6 @@ from kubeshare.kube.client.client import Client
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.controller.controller import Controller
 from kubeshare.kube.controller.events import EventRecorder
-from kubeshare.kube.controller.leader_election import LeaderElector
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.controller.workqueue import WorkQueue
 from kubeshare.kube.resources import PODS, Raw
@@ -88,18 +86,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
         built: called after the cluster's ledger has been built.
     """
     recorder = EventRecorder(client, "kubeshare.nthu/scheduler", instance, wall_clock=wall_clock)
-    elector = (
-        LeaderElector(
-            client,
-            NAMESPACE,
-            NAME,
-            instance,
-            annotations=lease_annotations(instance),
-            wall_clock=wall_clock,
-        )
-        if elect
-        else None
-    )
+    elector = leader_elector(client, NAME, instance, wall_clock) if elect else None
     program = Program(NAME, client, elector=elector, recorder=recorder, port=port)
     informers = start_informers(program, client, MANAGER_SCHEDULER, recorder, built)
     leases = program.add_reflector(watch_leader(client, DEVICE_MANAGER))
