@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 
-from expectations.pods import expect_evictions, expect_running
+from expectations.pods import expect_event, expect_evictions, expect_running
 from expectations.scheduling import (
     assert_pending,
     assert_scheduled,
@@ -12,7 +12,9 @@ from expectations.scheduling import (
     expect_pending,
     expect_scheduled,
 )
+from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
+from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.scheduler.preemption.nominations import NOMINATION_SECONDS
 from kubeshare.simulator.control import Fault
 
@@ -51,6 +53,18 @@ async def test_the_marked_one_leaves_and_both_sides_are_told_why(cluster: FakeCl
     assert f"up to 0: low leaves n1/{gpuid}. It is bound when" in preempting
     [preempted] = [event for event in cluster.events("low") if event.startswith("Preempted")]
     assert "make room for SharePod default/high of priority 5: it is preemptible" in preempted
+
+
+@scenario(n1=1)
+async def test_a_demand_of_another_namespace_is_not_named_to_the_pod_that_leaves(
+    cluster: FakeCluster,
+) -> None:
+    await low_ones(cluster, low="0.7")
+    metadata = {"namespace": "secret", "labels": high()}
+    gpu = {"request": "0.7", "memory": "1Gi"}
+    cluster.server.seed(SHAREPODS, manifests.sharepod("high", gpu, metadata=metadata))
+    await expect_event(cluster, "low", "make room for a demand of another namespace of priority 5")
+    assert "secret" not in str(cluster.events("low"))
 
 
 @scenario(n1=1)

@@ -44,6 +44,10 @@ class Nomination(msgspec.Struct, frozen=True, kw_only=True):
     to_evict: tuple[str, ...] = ()
     until: float
 
+    def owner_for(self, namespace: str) -> str:
+        """The owner as the users of a namespace may read it."""
+        return self.owner if namespace == self.namespace else "a demand of another namespace"
+
 
 class Nominations:
     """The nominations that exist now. All times are loop times.
@@ -110,8 +114,7 @@ class _WithoutReserved:
         reserved: dict[str, str] = {}
         with ledger.what_if():
             for nomination in self._nominations:
-                here = nomination.namespace == demand.namespace
-                owner = nomination.owner if here else "a demand of another namespace"
+                owner = nomination.owner_for(demand.namespace)
                 words = f"kept for {owner} of priority {nomination.priority}"
                 for device_id, name in nomination.devices.items():
                     device, node = ledger.devices.get(device_id), ledger.nodes.get(name)

@@ -206,9 +206,9 @@ class Preemptor:
             try:
                 if victim is not None:
                     await evict(self._client, victim.pod)
-                    self._events.preempted(
-                        _about(victim.pod), nomination.owner, nomination.priority, victim.priority
-                    )
+                    about = _about(victim.pod)
+                    owner = nomination.owner_for(about.namespace)
+                    self._events.preempted(about, owner, nomination.priority, victim.priority)
             except TooManyRequestsError:
                 # The budget changed since the dry run; earlier victims terminate all the same.
                 return RequeueAfter(RETRY_SECONDS)
