@@ -2,6 +2,7 @@
 
 import json
 import os
+import re
 
 import pytest
 
@@ -19,6 +20,7 @@ pytestmark = pytest.mark.lab
 CORE, MEMORY = "tencent.com/vcuda-core", "tencent.com/vcuda-memory"
 BLOCK = 256 * MI
 STOP = "/tmp/stop"
+SAMPLES = pages.ROOT / "examples" / "vcuda"
 
 
 def asking(name: str, cores: int, blocks: int) -> Raw:
@@ -122,6 +124,21 @@ def test_published_pods_share_a_gpu_and_are_held_to_their_cores_and_memory(
     assert device["card_idx"] == minors[shared]
     assert device["gpu"] > 0
     assert len(device["pids"]) == 1
+
+
+def test_the_samples_of_gpu_managers_pages_see_the_memory_that_they_ask_for(
+    stage: Stage, owned_node: OwnedNode, space: Space
+) -> None:
+    stage.kubectl("label", "node", owned_node.name, "kubeshare.nthu/family=vcuda")
+    until_offered(owned_node)
+    for sample in SAMPLES.glob("[0-9].yaml"):
+        stage.kubectl("apply", "-n", space.name, "-f", str(sample))
+    [whole] = {gpu["memoryBytes"] // MI for gpu in owned_node.devices}
+    seen = {"vcuda": [7680], "vcuda-two": [whole] * 2, "vcuda-one": [whole], "vcuda-share": [5120]}
+    for name, sizes in seen.items():
+        space.until_phase(name, "Succeeded")
+        printed = re.findall(r"/ +([0-9]+)MiB", space.log(name))
+        assert list(map(int, printed)) == sizes, name
 
 
 def test_what_happens_to_a_pod_or_an_agent_changes_nobodys_gpus(
