@@ -83,3 +83,22 @@ async def test_one_that_cannot_be_told_keeps_its_mates_from_going_alone(
         if (each.verb, each.resource) == ("patch", "pods") and each.path.name in {"a", "b"}
     ]
     assert found == ["a"] * 21 + ["b"]
+
+
+@scenario(n1=2)
+async def test_cpu_that_becomes_free_lets_those_in_that_fit_alone_and_not_together(
+    cluster: FakeCluster,
+) -> None:
+    requests = {"requests": {"cpu": "4"}}
+    containers = [{"name": "main", "image": "web:1", "resources": requests}]
+    cluster.native_pod("other", nodeName="n1", containers=containers)
+    cluster.server.change(NODES, "n1", "", partial(_allocate, {"cpu": "8"}))
+    cluster.reserve("n1", "x", "y")
+    cluster.start()
+    await expect_activated(cluster)
+    for name in "ab":
+        cluster.plain(name, "0.6", labels=labels(2), spec=needing("3"))
+    await expect_pending(cluster, "a", "room for 1 of the 2 members", reason="GangNoRoom")
+    await cluster.quiet()
+    cluster.end("other")
+    await expect_running(cluster, "a", "b")

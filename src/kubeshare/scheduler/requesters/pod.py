@@ -201,7 +201,10 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
         self, eligible: Eligible, others: Iterable[tuple[str, Requester]]
     ) -> Eligible:
         mates = ((node, each.view) for node, each in others if isinstance(each, _PodRequester))
-        return self.kind.node_resources.filter(eligible, self.view, alongside=mates)
+        roomy = self.kind.node_resources.filter(eligible, self.view, alongside=mates)
+        if roomy.nodes != eligible.nodes:
+            self.kind.lacking_resources.add(self.key)
+        return roomy
 
     def demand(self) -> Demand | None:
         demand = self.kind.cluster_state.demands.of_pod(
