@@ -1,19 +1,23 @@
 """Unschedulable requesters are tried again when that may help, and not otherwise."""
 
 import asyncio
-from typing import Any
+from types import SimpleNamespace
+from typing import Any, cast
 
 from expectations.scheduling import expect_decided, expect_pending, expect_scheduled
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
+from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.core.ledger.device import Node
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.kube.controller.workqueue import WorkQueue
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import NODES
 from kubeshare.scheduler.explanations import PLACES_AT_ONCE, Explanations
 from kubeshare.scheduler.requesters.base import RequesterKey
-from kubeshare.scheduler.wakeups import RESYNC_SECONDS
+from kubeshare.scheduler.wakeups import RESYNC_SECONDS, Wakeups
 from kubeshare.simulator.control import run_virtual
 
 Raw = dict[str, Any]
@@ -134,6 +138,32 @@ async def test_on_a_small_cluster_all_say_what_is_left_now(cluster: FakeCluster)
     change_holders(cluster, gpuid, only | {"requestMicros": 450_000})
     for number in range(5):
         await expect_pending(cluster, f"w{number}", "compute 0.55 left, 0.9 asked")
+
+
+def test_many_events_in_a_row_queue_each_of_those_that_wait_once() -> None:
+    """A thousand nodes and a thousand that wait would take seconds otherwise."""
+    ranked: list[RequesterKey] = []
+
+    def rank(key: RequesterKey) -> int:
+        ranked.append(key)
+        return 0
+
+    async def main() -> None:
+        queue: WorkQueue[RequesterKey] = WorkQueue(priority=rank)
+        unschedulable: UnschedulableQueue[RequesterKey] = UnschedulableQueue()
+        state = cast("ClusterState", SimpleNamespace(subscribe_to_growth=lambda _: None))
+        wakeups = Wakeups(queue, unschedulable, state, ["SharePod"])
+        key = RequesterKey("SharePod", Key("d", "a"))
+        unschedulable.add(key, "2026-01-01T00:00:00Z")
+        for times in (1, 2):
+            for _ in range(100):
+                wakeups.queue_all()
+                assert not wakeups.all(None)
+            assert await queue.get() == key
+            queue.done(key)
+            assert ranked == times * [key]
+
+    run_virtual(main())
 
 
 def test_on_a_large_cluster_the_reasons_of_many_are_renewed_seldom() -> None:

@@ -45,16 +45,24 @@ class Wakeups:
         self._unschedulable = unschedulable
         self._cluster_state = cluster_state
         self._kinds = tuple(kinds)
+        self._all_due = False
         cluster_state.subscribe_to_growth(self.queue_all)
 
     def queue_all(self) -> None:
-        """Queue all, the oldest first."""
+        """Queue all, the oldest first, once for all events that are handled in a row."""
+        if not self._all_due:
+            self._all_due = True
+            asyncio.get_running_loop().call_soon(self._queue_all)
+
+    def _queue_all(self) -> None:
+        self._all_due = False
         for key in self._unschedulable.oldest_first():
             self._queue.add(key)
 
-    def all(self, _: object) -> Iterable[RequesterKey]:
-        """All, the oldest first; for ``Controller.watch``."""
-        return self._unschedulable.oldest_first()
+    def all(self, _: object) -> tuple[()]:
+        """Queue all; for ``Controller.watch``."""
+        self.queue_all()
+        return ()
 
     def update_ledger(self, _: object) -> tuple[()]:
         """Update the ledger, if anybody waits; all are queued if there may be more room."""
