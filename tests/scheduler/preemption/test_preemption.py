@@ -14,7 +14,7 @@ from expectations.scheduling import (
 )
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
-from kubeshare.api.types.v1 import SHAREPODS
+from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.scheduler.preemption.nominations import NOMINATION_SECONDS
 from kubeshare.simulator.control import Fault
 
@@ -225,6 +225,27 @@ async def test_a_gang_preempts_as_many_as_it_needs_and_no_more(cluster: FakeClus
     assert evicted(cluster) == ["b"]
     assert cluster.shares_gpu("x", "y")
     assert any("gang g of namespace default" in event for event in cluster.events("b"))
+
+
+@scenario(n1=2)
+async def test_nobody_else_leaves_while_the_gpu_of_one_that_left_is_given_back(
+    cluster: FakeCluster,
+) -> None:
+    """Where the vGPU is deleted before its room can be used."""
+    await low_ones(cluster, a="1", b="0.9")
+
+    given_back = {"phase": "Deleting"}
+
+    def delete_first(*_: object) -> None:
+        for vgpu in cluster.server.all(VGPUS):
+            name, status = vgpu["metadata"]["name"], vgpu.get("status", {})
+            if status.get("phase") == "Active" and not status.get("holders") and evicted(cluster):
+                cluster.server.change(VGPUS, name, "", lambda obj: obj["status"].update(given_back))
+
+    cluster.server.storage.after_change.append(delete_first)
+    cluster.share("high", "0.5", labels=high())
+    await expect_running(cluster, "high")
+    assert len(evicted(cluster)) == 1
 
 
 @scenario(n1=1)

@@ -33,6 +33,7 @@ class Nomination(msgspec.Struct, frozen=True, kw_only=True):
         victims: the uids of the demands that are evicted.
         to_evict: those of them that have not been evicted yet.
         until: loop time at which the reservation ends.
+        left_at: loop time at which all victims had left; None before.
     """
 
     owner: str
@@ -43,6 +44,7 @@ class Nomination(msgspec.Struct, frozen=True, kw_only=True):
     victims: frozenset[str]
     to_evict: tuple[str, ...] = ()
     until: float
+    left_at: float | None = None
 
     def owner_for(self, namespace: str) -> str:
         """The owner as the users of a namespace may read it."""

@@ -37,6 +37,8 @@ MAX_VICTIM_SETS: Final = 8
 """How many sets of pods are tried if disruption budgets refuse."""
 RETRY_SECONDS: Final = 10.0
 """Seconds until the next attempt after budgets refused all sets."""
+SETTLE_SECONDS: Final = 10.0
+"""Seconds after the last victim has left before others are evicted for the same owner."""
 
 _MARKED: Final = "preemptible"
 _DEMAND: Final = "preemptible demand"
@@ -127,8 +129,11 @@ class Preemptor:
         if not self._configuration.now().preemption:
             return None
         nomination = self._nominations.of(request.owner, now)
-        if nomination is not None and self._still_held(nomination):
-            return await self._evict(nomination, self._victims())
+        if nomination is not None:
+            if self._still_held(nomination):
+                return await self._evict(nomination, self._victims())
+            if left := self._settling(nomination, now):
+                return RequeueAfter(left)
         if self._nominations.full(now):
             return RequeueAfter(RETRY_SECONDS)
         victims = self._victims()
@@ -152,6 +157,17 @@ class Preemptor:
     def _still_held(self, nomination: Nomination) -> bool:
         """Whether some victim still holds its share."""
         return any(self._cluster_state.pool.held_by(uid) for uid in nomination.victims)
+
+    def _settling(self, nomination: Nomination, now: float) -> float:
+        """Seconds in which the room of victims that are gone may still come; 0 after them.
+
+        Their vGPU may be deleted when its last holder leaves: then its GPU is free only when its
+        placeholder is gone, and nobody else has to be evicted meanwhile.
+        """
+        if nomination.left_at is None:
+            nomination = structs.replace(nomination, left_at=now)
+            self._nominations.add(nomination)
+        return max(0.0, (nomination.left_at or now) + SETTLE_SECONDS - now)
 
     def _cheapest(self, request: RoomRequest, victims: Iterable[Victim]) -> Preemption | None:
         priorities = {victim.uid: victim.priority for victim in victims}
