@@ -12,27 +12,28 @@ import json
 import random
 import time
 from contextlib import suppress
-from typing import Any
 
+from bench.extender.objects import (
+    GPUS,
+    PADDING,
+    UNITS,
+    Raw,
+    filter_arguments,
+    holder,
+    seed_owned_node,
+)
 from bench.report import NO_GOAL, Goal, Met, at_most, percentile, report
 
-from kubeshare.api.owned_nodes import static_name
-from kubeshare.api.types.v1 import GPUNODES, VGPUS
+from kubeshare.api.types.v1 import VGPUS
 from kubeshare.extender.program import Serving, extender_program
 from kubeshare.extender.service import PREFIX
-from kubeshare.kube.resources import NODES
 from kubeshare.simulator.control import FakeApiServer, until
 
 GOALS_MS = {1_000: 5.0, 5_000: 20.0}
 """Nodes of 8 GPUs → the 99th percentile of a filter by names, in ms."""
 
-_GPUS = 8
-_GIB = 1 << 30
 _REQUESTS = 300
 _WARM_UP = 20
-_PADDING = {f"annotation-{number}": "x" * 60 for number in range(16)}
-
-Raw = dict[str, Any]
 
 
 def run() -> list[Met]:
@@ -80,7 +81,7 @@ async def _filters(cluster: "_Cluster", port: int, *, whole: bool) -> Met:
     writer.close()
     goal: Goal = NO_GOAL if whole else at_most(GOALS_MS[cluster.nodes])
     form = "whole nodes" if whole else "names"
-    what = f"extender: filter of {cluster.nodes} nodes x {_GPUS} GPUs by {form}, p99, ms"
+    what = f"extender: filter of {cluster.nodes} nodes x {GPUS} GPUs by {form}, p99, ms"
     return report(what, goal, percentile(taken_ms, 99), median=percentile(taken_ms, 50))
 
 
@@ -92,48 +93,22 @@ class _Cluster:
         self.server = FakeApiServer()
         self._source = random.Random(5)
         self._names = [f"node-{number:04}" for number in range(nodes)]
-        self._vgpus: list[str] = []
-        for name in self._names:
-            self._add(name)
-
-    def _add(self, node: str) -> None:
-        labels = {"gpushare": "true"}
-        self.server.seed(NODES, {"metadata": {"name": node, "labels": labels}})
-        uuids = [f"GPU-{node}-{number}" for number in range(_GPUS)]
-        devices = [
-            {"uuid": uuid, "index": index, "model": "V100", "memoryBytes": 16 * _GIB}
-            for index, uuid in enumerate(uuids)
+        self._vgpus = [
+            vgpu
+            for name in self._names
+            for vgpu in seed_owned_node(self.server, name, self._holders)
         ]
-        owned = {"type": "Owned", "status": "True", "reason": "Owned"}
-        self.server.seed(
-            GPUNODES,
-            {
-                "metadata": {"name": node},
-                "spec": {"devices": devices},
-                "status": {"mode": "owned", "conditions": [owned]},
-            },
-        )
-        for uuid in uuids:
-            name = static_name(uuid)
-            spec = {"nodeName": node, "uuid": uuid, "model": "V100", "pool": "static"}
-            holders = [_holder(f"{name}-{each}") for each in range(self._source.randint(0, 16))]
-            self.server.seed(
-                VGPUS,
-                {
-                    "metadata": {"name": name},
-                    "spec": {**spec, "memoryBytes": 16 * _GIB},
-                    "status": {"phase": "Active", "holders": holders},
-                },
-            )
-            self._vgpus.append(name)
+
+    def _holders(self, vgpu: str) -> list[Raw]:
+        return [holder(f"{vgpu}-{each}", 1) for each in range(self._source.randint(0, UNITS))]
 
     def change(self) -> None:
         """Let a holder come to a GPU, or leave it."""
 
         def change(obj: Raw) -> None:
             holders = obj["status"]["holders"]
-            if len(holders) < 16:
-                holders.append(_holder(f"new-{self._source.random()}"))
+            if len(holders) < UNITS:
+                holders.append(holder(f"new-{self._source.random()}", 1))
             else:
                 holders.pop()
 
@@ -141,19 +116,12 @@ class _Cluster:
 
     def request(self, *, whole: bool) -> bytes:
         """A request for a pod of 4 units on all nodes."""
-        limits = {"aliyun.com/gpu-mem": "4", "kubeshare.nthu/vgpu": "1"}
-        container = {"name": "main", "resources": {"limits": limits}}
-        metadata = {"name": "p", "namespace": "default", "uid": "p"}
-        arguments: Raw = {"Pod": {"metadata": metadata, "spec": {"containers": [container]}}}
+        arguments = filter_arguments(4)
         if whole:
-            items = [{"metadata": {"name": name, "annotations": _PADDING}} for name in self._names]
+            items = [{"metadata": {"name": name, "annotations": PADDING}} for name in self._names]
             arguments["Nodes"] = {"items": items}
         else:
             arguments["NodeNames"] = self._names
         body = json.dumps(arguments).encode()
         head = f"POST {PREFIX}/filter HTTP/1.1\r\nHost: a\r\nContent-Length: {len(body)}\r\n\r\n"
         return head.encode() + body
-
-
-def _holder(demand: str) -> Raw:
-    return {"demand": demand, "name": demand, "requestMicros": 62_500, "memoryBytes": _GIB}

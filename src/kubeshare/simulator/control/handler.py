@@ -121,7 +121,8 @@ class RequestHandler:
         if len(items) > limit:
             metadata["continue"] = f"{version}:{self.storage.uid()}"
             self._pages[metadata["continue"]] = items[limit:]
-        return {"kind": "List", "apiVersion": "v1", "metadata": metadata, "items": items[:limit]}
+        kind = f"{items[0]['kind']}List" if items else "List"
+        return {"kind": kind, "apiVersion": "v1", "metadata": metadata, "items": items[:limit]}
 
     def _watch(self, request: Request) -> Answer:
         watcher = Watcher(*_selection(request), asyncio.Queue())

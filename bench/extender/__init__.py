@@ -1,0 +1,1 @@
+"""Benchmark of the scheduler extender beside Alibaba's own."""
