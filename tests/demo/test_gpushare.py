@@ -122,6 +122,7 @@ def test_the_page_shows_what_inspect_prints() -> None:
         owned=True,
         models={},
         totals={0: UNITS, 1: UNITS},
+        total=2 * UNITS,
         pods=tuple(pods),
     )
     assert tables.details([node]) in PAGE.read_text(encoding="utf-8")

@@ -13,6 +13,7 @@ def node(name: str, address: str, per_gpu: int, *pods: PodUsage, unit: str = "Mi
         owned=True,
         models={0: "V100", 1: "V100"},
         totals={0: per_gpu, 1: per_gpu},
+        total=2 * per_gpu,
         pods=pods,
     )
 
@@ -88,3 +89,10 @@ def test_without_nodes_there_is_a_header_and_a_sum() -> None:
 
 def test_a_node_without_pods_has_a_table_of_its_gpus() -> None:
     assert "Allocated :  0 (0%)" in details([node("n1", "10.0.0.1", 15)])
+
+
+def test_only_details_of_nodes_with_pending_pods_have_their_column() -> None:
+    second = node("n2", "10.0.0.2", 16276, pod("a", 1, 3))
+    headers = [line for line in details([B1, second]).splitlines() if "NAMESPACE" in line]
+    assert ["Pending(Allocated)" in header for header in headers] == [True, False]
+    assert "PENDING(Allocated)" in summary([B1, second])

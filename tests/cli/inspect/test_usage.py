@@ -10,6 +10,7 @@ from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.gpushare import dedicate, gated_pod
 from kubeshare.cli.inspect.command import NoNodeError, as_fields, read
+from kubeshare.cli.inspect.tables import details, summary
 from kubeshare.cli.inspect.usage import NodeUsage
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
 from kubeshare.kube.resources import NODES, PODS
@@ -110,4 +111,35 @@ async def test_without_a_count_there_are_no_gpus(cluster: FakeCluster) -> None:
     offer(cluster, "n1", "16", "0")
     annotated(cluster, "a", "3", **{INDEX: "0"})
     [node] = await inspected(cluster)
-    assert (node.unit, node.total, node.used) == ("", 0, 3)
+    assert (node.unit, node.total, node.used) == ("", 16, 3)
+
+
+def line(table: str, name: str) -> list[str]:
+    """The cells of a row."""
+    [found] = [row.split() for row in table.splitlines() if row.startswith(f"{name} ")]
+    return found
+
+
+@scenario(n1=4)
+async def test_thousands_are_read_as_the_api_server_writes_them(cluster: FakeCluster) -> None:
+    """The table is the one of Alibaba's tool for these objects."""
+    offer(cluster, "n1", "64k", "4")
+    annotated(cluster, "large", "16k", **{INDEX: "1"})
+    annotated(cluster, "pair", "700", **{ALLOCATION: json.dumps({"0": {"0": 300, "3": 400}})})
+    annotated(cluster, "strange", "300", **{INDEX: "first"})
+    annotated(cluster, "unplaced", "1k")
+    annotated(cluster, "ended", "4k", "Succeeded", **{INDEX: "0"})
+    nodes = await inspected(cluster)
+    cells = ["300/16000", "16000/16000", "0/16000", "400/16000", "1300", "18000/64000"]
+    assert line(summary(nodes), "n1") == ["n1", "10.0.0.1", *cells]
+    rows = details(nodes)
+    assert line(rows, "large") == ["large", "default", "0", "16000", "0", "0", "0"]
+    assert line(rows, "pair") == ["pair", "default", "300", "0", "0", "400", "0"]
+    assert line(rows, "unplaced") == ["unplaced", "default", "0", "0", "0", "0", "1000"]
+
+
+@scenario(n1=2)
+async def test_the_total_of_a_foreign_node_is_what_it_offers(cluster: FakeCluster) -> None:
+    offer(cluster, "n1", "32553", "2")
+    nodes = await inspected(cluster)
+    assert line(summary(nodes), "n1") == ["n1", "10.0.0.1", "0/16276", "0/16276", "0/32553"]

@@ -288,6 +288,10 @@ def mebibytes(cluster: FakeCluster) -> None:
     serve(cluster, "n1", gpu_mem="32768", gpu_count="2")
 
 
+def thousands(cluster: FakeCluster) -> None:
+    serve(cluster, "n1", gpu_mem="32k", gpu_count="2")  # as the API server writes 32000
+
+
 def sliced(cluster: FakeCluster) -> None:
     offered = {"nvidia.com/gpu.shared": "4"}
     cluster.server.change(NODES, "n1", "", lambda obj: obj["status"]["allocatable"].update(offered))
@@ -305,6 +309,7 @@ BLOCKED: dict[Callable[[FakeCluster], None], str] = {
     no_agent: "no node agent of KubeShare",
     whole_gpus: "as whole ones too",
     mebibytes: "set gpushare.memoryUnit: MiB",
+    thousands: "offers 32000 of aliyun.com/gpu-mem, which are MiB",
     sliced: "offers nvidia.com/gpu.shared there",
     another_family: "other pods use its GPUs: default/stranger",
     other_label: "dedicated to vcuda pods by its label kubeshare.nthu/family",

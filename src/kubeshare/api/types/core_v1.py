@@ -18,6 +18,8 @@ from kubeshare.api.types.constants import (
     ROLE_PLACEHOLDER,
     WHOLE_GPU_RESOURCE,
 )
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.units import parse_count
 from kubeshare.kube import resources
 from kubeshare.kube.meta import Condition, ObjectMeta
 
@@ -258,7 +260,7 @@ class Node(Struct, frozen=True, kw_only=True, omit_defaults=True, gc=False):
     @property
     def whole_gpus(self) -> int:
         """The number of whole GPUs that it offers."""
-        return _count(self.status.allocatable.get(WHOLE_GPU_RESOURCE, 0))
+        return resource_count(self.status.allocatable.get(WHOLE_GPU_RESOURCE, 0))
 
 
 PODS: Final = resources.PODS.into(Pod)
@@ -267,9 +269,17 @@ NODES: Final = resources.NODES.into(Node)
 
 def _gpus(container: Container) -> int:
     asked = container.resources.limits.get(WHOLE_GPU_RESOURCE)
-    return 0 if asked is None else _count(asked)
+    return 0 if asked is None else resource_count(asked)
 
 
-def _count(quantity: str | int) -> int:
-    """The quantity of an extended resource: an integer; 0 if it has a suffix."""
-    return int(quantity) if str(quantity).isdigit() else 0
+def resource_count(quantity: str | int) -> int:
+    """The quantity of an extended resource, which the API server writes as ``16k`` for 16000.
+
+    Extended resources are whole numbers; anything else is 0.
+    """
+    if str(quantity).isdigit():
+        return int(quantity)
+    try:
+        return parse_count(quantity, "quantity")
+    except InvalidValueError:
+        return 0

@@ -22,7 +22,7 @@ def summary(nodes: Sequence[NodeUsage], *, wide: bool = False) -> str:
         wide: adds who owns the GPUs, and their models.
     """
     unit = next((node.unit for node in nodes if node.unit), "")
-    gpus, pending = _gpus(nodes), _any_pending(nodes)
+    gpus, pending = _gpus(nodes), any(node.pending for node in nodes)
     header = ["NAME", "IPADDRESS", *(f"GPU{gpu}(Allocated/Total)" for gpu in gpus)]
     header += ["PENDING(Allocated)"] if pending else []
     header += [f"GPU Memory({unit})"]
@@ -36,11 +36,10 @@ def summary(nodes: Sequence[NodeUsage], *, wide: bool = False) -> str:
 
 def details(nodes: Sequence[NodeUsage]) -> str:
     """A table of pods for each node, and the sum."""
-    pending = _any_pending(nodes)
     lines: list[str] = []
     length = ""
     for node in nodes:
-        gpus = _gpus([node])
+        gpus, pending = _gpus([node]), bool(node.pending)
         rows = [_pod_row(each, gpus, pending=pending) for each in node.pods]
         length = length or _rule(rows, 10, end="\t\n")
         header = ["NAME", "NAMESPACE", *(f"GPU{gpu}(Allocated)" for gpu in gpus)]
@@ -75,10 +74,6 @@ def _pod_row(pod: PodUsage, gpus: Iterable[int], *, pending: bool) -> list[str]:
 def _gpus(nodes: Iterable[NodeUsage]) -> range:
     """The indices of the columns: those of the node with most GPUs."""
     return range(max((gpu + 1 for node in nodes for gpu in node.totals), default=0))
-
-
-def _any_pending(nodes: Iterable[NodeUsage]) -> bool:
-    return any(node.pending for node in nodes)
 
 
 def _total(nodes: Iterable[NodeUsage]) -> str:

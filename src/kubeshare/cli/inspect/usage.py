@@ -12,7 +12,7 @@ from typing import Final, TypeAlias
 from msgspec import Struct, field
 
 from kubeshare.api.owned_nodes import is_owned
-from kubeshare.api.types.core_v1 import Container, Pod
+from kubeshare.api.types.core_v1 import Container, Pod, resource_count
 from kubeshare.api.types.v1 import VGPU, GPUNode
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.units import GI, MI
@@ -52,7 +52,7 @@ class InspectedNode(Struct, frozen=True):
     @property
     def memory(self) -> int:
         """The units of GPU memory that it offers; 0 if it is no gpushare node."""
-        return quantity(self.status.allocatable.get(GPU_MEMORY, 0))
+        return resource_count(self.status.allocatable.get(GPU_MEMORY, 0))
 
     @property
     def address(self) -> str:
@@ -80,6 +80,7 @@ class NodeUsage(Struct, frozen=True, kw_only=True):
         owned: whether KubeShare owns its GPUs, so that holders were counted.
         models: the model of each GPU, by index; empty where it is unknown.
         totals: the units of each GPU, by index.
+        total: the units of the node.
         pods: the pods with memory, by GPU and name, those without a GPU at the end.
     """
 
@@ -89,6 +90,7 @@ class NodeUsage(Struct, frozen=True, kw_only=True):
     owned: bool
     models: Mapping[int, str]
     totals: Units
+    total: int
     pods: tuple[PodUsage, ...]
 
     @property
@@ -103,11 +105,6 @@ class NodeUsage(Struct, frozen=True, kw_only=True):
     def pending(self) -> int:
         """The units of pods without a GPU."""
         return sum(pod.pending for pod in self.pods)
-
-    @property
-    def total(self) -> int:
-        """The units of all GPUs."""
-        return sum(self.totals.values())
 
     @property
     def used(self) -> int:
@@ -134,11 +131,6 @@ def usage(
     return [_of_node(node, known.get(node.metadata.name), pods, vgpus) for node in offering]
 
 
-def quantity(amount: str | int) -> int:
-    """The value of an extended resource; 0 if it is no whole number."""
-    return int(amount) if str(amount).isdigit() else 0
-
-
 def _of_node(
     node: InspectedNode, found: GPUNode | None, pods: Sequence[Pod], vgpus: Sequence[VGPU]
 ) -> NodeUsage:
@@ -146,7 +138,7 @@ def _of_node(
     here = [pod for pod in pods if pod.spec.node_name == name and not pod.terminal]
     if found is not None and is_owned(found):
         return _owned(node, found, here, [each for each in vgpus if each.spec.node_name == name])
-    count = quantity(node.status.allocatable.get(GPU_COUNT, 0))
+    count = resource_count(node.status.allocatable.get(GPU_COUNT, 0))
     each = node.memory // count if count else 0
     return NodeUsage(
         name=name,
@@ -155,6 +147,7 @@ def _of_node(
         owned=False,
         models={},
         totals=dict.fromkeys(range(count), each),
+        total=node.memory,
         pods=_sorted(_annotated(here)),
     )
 
@@ -185,6 +178,7 @@ def _owned(
         owned=True,
         models={gpu.index: gpu.model for gpu in devices},
         totals={gpu.index: gpu.memory_bytes // UNITS[unit] for gpu in devices},
+        total=sums[unit],
         pods=_sorted([*having, *waiting]),
     )
 
@@ -195,7 +189,7 @@ def requested(pod: Pod) -> int:
 
 
 def _limit(container: Container) -> int:
-    return quantity(container.resources.limits.get(GPU_MEMORY, 0))
+    return resource_count(container.resources.limits.get(GPU_MEMORY, 0))
 
 
 def _annotated(pods: Iterable[Pod]) -> Iterator[PodUsage]:

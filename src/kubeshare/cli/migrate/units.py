@@ -1,7 +1,7 @@
 """Checks that a gpushare node counts in the configured unit."""
 
 from kubeshare.api.configuration import GpushareConfiguration
-from kubeshare.api.types.core_v1 import Node
+from kubeshare.api.types.core_v1 import Node, resource_count
 from kubeshare.api.types.v1 import GPUNode
 from kubeshare.core.units import GI, MI
 from kubeshare.dialects.families import Family
@@ -14,10 +14,9 @@ def unit_problem(
     family: Family, node: Node, found: GPUNode | None, configuration: GpushareConfiguration
 ) -> str:
     """Why the unit of a node is not the configured one; "" if it is, or nothing is offered."""
-    amount = str(node.status.allocatable.get(GPU_MEMORY, 0))
-    if GPU_MEMORY not in family.resources or found is None or amount in ("", "0"):
+    offered = resource_count(node.status.allocatable.get(GPU_MEMORY, 0))
+    if GPU_MEMORY not in family.resources or found is None or not offered:
         return ""
-    offered = int(amount) if amount.isdigit() else 0
     sums = {
         name: sum(gpu.memory_bytes // unit for gpu in found.spec.devices)
         for name, unit in _UNITS.items()
