@@ -6,7 +6,7 @@ import os
 import re
 import sys
 import time
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Final
@@ -26,6 +26,10 @@ _REST_SECONDS: Final = 0.002
 
 class StartError(Exception):
     """An extender does not answer."""
+
+
+class CallError(Exception):
+    """An extender answers with an error."""
 
 
 class Answer(Struct, frozen=True):
@@ -56,24 +60,43 @@ class Extender:
         # The clock of another process: CPUCLOCK_SCHED of its pid, as clock_getcpuclockid has it.
         self._clock = (~process.pid << 3) | 2
 
+    def call(self, verb: str, arguments: bytes) -> Any:
+        """Sends a call; returns the JSON of the answer.
+
+        Raises:
+            CallError: the extender refuses.
+        """
+        return self._decode(*self._send(verb, arguments))
+
     def filter(self, arguments: bytes) -> Answer:
-        """Sends a filter."""
-        path, headers = f"{PREFIX}/filter", {"Content-Type": "application/json"}
+        """Sends a filter.
+
+        Raises:
+            CallError: the extender refuses.
+        """
         cpu, wall = self.cpu_seconds(), time.perf_counter()
-        self._connection.request("POST", path, arguments, headers)
-        response = self._connection.getresponse()
-        body = response.read()
+        status, body = self._send("filter", arguments)
         ended = time.perf_counter()
         # The kernel counts the time of a thread on another processor when the thread rests.
         time.sleep(_REST_SECONDS)
         used = self.cpu_seconds() - cpu
-        if response.status != http.HTTPStatus.OK:
-            raise http.client.HTTPException(f"{response.status}: {body[:200]!r}")
+        names = frozenset(self._decode(status, body)["NodeNames"])
+        return Answer(names=names, cpu_ms=used * 1e3, wall_ms=(ended - wall) * 1e3)
+
+    def _send(self, verb: str, arguments: bytes) -> tuple[int, bytes]:
+        headers = {"Content-Type": "application/json"}
+        self._connection.request("POST", f"{PREFIX}/{verb}", arguments, headers)
+        response = self._connection.getresponse()
+        return response.status, response.read()
+
+    @staticmethod
+    def _decode(status: int, body: bytes) -> Any:
+        if status != http.HTTPStatus.OK:
+            raise CallError(f"{status}: {body[:200]!r}")
         found = json.loads(body)
         if found.get("Error"):
-            raise http.client.HTTPException(found["Error"])
-        names = frozenset(found["NodeNames"])
-        return Answer(names=names, cpu_ms=used * 1e3, wall_ms=(ended - wall) * 1e3)
+            raise CallError(found["Error"])
+        return found
 
     def cpu_seconds(self) -> float:
         """Processor time of the process so far."""
@@ -85,17 +108,17 @@ class Extender:
         [kilobytes] = re.findall(r"^VmRSS:\s+(\d+) kB", status, re.MULTILINE)
         return int(kilobytes) / 1024
 
-    def wait(self, arguments: Mapping[str, Any]) -> None:
-        """Wait until it answers.
+    def wait(self, arguments: bytes) -> None:
+        """Wait until it answers a filter.
 
         Raises:
             StartError: it ended, or does not answer within ten minutes.
         """
-        body, deadline = json.dumps(arguments).encode(), time.monotonic() + _START_SECONDS
+        deadline = time.monotonic() + _START_SECONDS
         while True:
             try:
-                self.filter(body)
-            except (OSError, http.client.HTTPException) as error:
+                self.call("filter", arguments)
+            except (OSError, http.client.HTTPException, CallError) as error:
                 self._connection.close()
                 if not processes.alive(self._process) or time.monotonic() > deadline:
                     raise StartError(f"no answer to a filter: {error}") from error
@@ -105,38 +128,47 @@ class Extender:
 
 
 @contextmanager
-def running(binary: Path, url: str, folder: Path) -> Iterator[tuple[Extender, Extender]]:
-    """Run both; yields ours and Alibaba's.
+def our_extender(kubeconfig: Path, log: Path) -> Iterator[Extender]:
+    """Run ours."""
+    port, health = reserve_ports(2)
+    argv = [sys.executable, "-m", "kubeshare.extender", "--kubeconfig", str(kubeconfig)]
+    argv += ["--port", str(port), "--health-port", str(health)]
+    with _running(argv, log, {"NO_PROXY": _HOST, "no_proxy": _HOST}) as process:
+        yield Extender(process, port)
 
-    Args:
-        binary: Alibaba's, built by the user.
-        url: of the API server, plain HTTP.
-        folder: gets our log and a kubeconfig.
-    """
-    kubeconfig = write_kubeconfig(folder / "kubeconfig", url)
-    port, health, other_port = reserve_ports(3)
-    options = ["--kubeconfig", str(kubeconfig), "--port", str(port), "--health-port", str(health)]
-    ours = ["setpriv", "--pdeathsig", "KILL", sys.executable, "-m", "kubeshare.extender", *options]
-    theirs = ["setpriv", "--pdeathsig", "KILL", str(binary)]
-    # Its quietest level, for its sake: its own manifest sets debug.
-    quiet = {"KUBECONFIG": str(kubeconfig), "PORT": str(other_port), "LOG_LEVEL": "error"}
-    started = [
-        processes.start(ours, folder / "extender.log", {"NO_PROXY": _HOST, "no_proxy": _HOST}),
-        # It writes several lines for each node of each filter at any level.
-        processes.start(theirs, Path(os.devnull), quiet),
-    ]
+
+@contextmanager
+def alibabas_extender(binary: Path, kubeconfig: Path) -> Iterator[Extender]:
+    """Run Alibaba's, which the user has built."""
+    (port,) = reserve_ports(1)
+    # Its quietest level, for its sake: its own manifest sets debug. It writes several lines for
+    # each node of each filter at any level.
+    environment = {"KUBECONFIG": str(kubeconfig), "PORT": str(port), "LOG_LEVEL": "error"}
+    with _running([str(binary)], Path(os.devnull), environment) as process:
+        yield Extender(process, port)
+
+
+@contextmanager
+def _running(
+    argv: Sequence[str], log: Path, environment: Mapping[str, str]
+) -> Iterator[processes.Process]:
+    process = processes.start(["setpriv", "--pdeathsig", "KILL", *argv], log, environment)
     try:
-        yield Extender(started[0], port), Extender(started[1], other_port)
+        yield process
     finally:
-        processes.stop(started, gently=False)
+        processes.stop([process], gently=False)
 
 
 def write_kubeconfig(path: Path, url: str) -> Path:
     """Writes a kubeconfig for a plain HTTP server."""
-    cluster = {"name": "bench", "cluster": {"server": url}}
-    user = {"name": "bench", "user": {}}
-    context = {"name": "bench", "context": {"cluster": "bench", "user": "bench"}}
-    config = {"apiVersion": "v1", "kind": "Config", "current-context": "bench"}
-    config |= {"clusters": [cluster], "users": [user], "contexts": [context]}  # type: ignore[dict-item]
+    named = {"name": "bench"}
+    config = {
+        "apiVersion": "v1",
+        "kind": "Config",
+        "current-context": "bench",
+        "clusters": [named | {"cluster": {"server": url}}],
+        "users": [named | {"user": {}}],
+        "contexts": [named | {"context": {"cluster": "bench", "user": "bench"}}],
+    }
     path.write_text(yaml.safe_dump(config))
     return path
