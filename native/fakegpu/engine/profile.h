@@ -27,6 +27,7 @@
  *   state = DIR           the state folder, relative to this file
  *   link = SYS            of every pair: NV1 to NV18, PIX, PXB, PHB, NODE or SYS
  *   link.0.1 = NV2        of one pair
+ *   nvswitch = 0          1: all NVLinks lead to switches that join all GPUs, as with link = NV12
  *   pci.0.1 = PIX         the PCI path of one pair that also has NVLink
  *   numa.2 = 1            the NUMA node of one GPU
  *   cpus.1 = 20-39        the CPUs of one NUMA node
@@ -86,6 +87,7 @@ struct profile {
     uint32_t kernel_us;
     uint32_t sync_us;
     uint32_t mps;
+    uint32_t nvswitch;
     uint32_t compute_mode; /* NVML's number */
     uint32_t migs[GPUS_MAX];
     struct speeds speeds;

@@ -190,6 +190,7 @@ static const struct number {
     FIELD("speed." name, speeds.field, 0, 10000000, "MB/s from 0 to 10000000")
     FIELD("kernel_us", kernel_us, 1, 60000000, "microseconds from 1 to 60000000"),
     FIELD("mps", mps, 0, 1, "0 or 1"),
+    FIELD("nvswitch", nvswitch, 0, 1, "0 or 1"),
     FIELD("sync_us", sync_us, 0, 60000000, "microseconds from 0 to 60000000"),
     SPEED("host", host),
     SPEED("copy", copy),

@@ -72,7 +72,8 @@ typedef enum nvmlNvLinkCapability_enum {
 } nvmlNvLinkCapability_t;
 
 typedef enum nvmlIntNvLinkDeviceType_enum {
-    NVML_NVLINK_DEVICE_TYPE_GPU = 0
+    NVML_NVLINK_DEVICE_TYPE_GPU = 0,
+    NVML_NVLINK_DEVICE_TYPE_SWITCH = 2
 } nvmlIntNvLinkDeviceType_t;
 
 typedef unsigned int nvmlAffinityScope_t;

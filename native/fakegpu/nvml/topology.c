@@ -107,32 +107,37 @@ API nvmlDeviceGetP2PStatus(nvmlDevice_t a, nvmlDevice_t b, nvmlGpuP2PCapsIndex_t
 
 /* ---- NVLink --------------------------------------------------------------- */
 
-/* The GPU at the other end of a link, or GPUS_MAX: links go to the peers in order. */
+#define NOTHING GPUS_MAX       /* at the other end of a link */
+#define SWITCH  (GPUS_MAX + 1) /* the same */
+
+/* The GPU at the other end of a link, a switch, or nothing: links go to the peers in order. */
 static uint32_t peer(uint32_t gpu, unsigned link) {
     for (uint32_t other = 0; other < profile()->gpus; other++) {
         unsigned links = profile()->nvlinks[gpu][other];
         if (link < links)
-            return other;
-        link -= links;
+            return profile()->nvswitch ? SWITCH : other;
+        if (!profile()->nvswitch)
+            link -= links;
     }
-    return GPUS_MAX;
+    return NOTHING;
 }
 
 static nvmlReturn_t check_link(nvmlDevice_t device, unsigned link, const void *answer) {
     TRY(check_device(device));
-    REQUIRE(profile()->models[device->gpu].nvlink || peer(device->gpu, 0) != GPUS_MAX,
+    REQUIRE(profile()->models[device->gpu].nvlink || peer(device->gpu, 0) != NOTHING,
             NVML_ERROR_NOT_SUPPORTED);
-    REQUIRE(answer != NULL && (link < LINKS_MAX || peer(device->gpu, link) != GPUS_MAX),
+    REQUIRE(answer != NULL && (link < LINKS_MAX || peer(device->gpu, link) != NOTHING),
             NVML_ERROR_INVALID_ARGUMENT);
     return NVML_SUCCESS;
 }
 
 API nvmlDeviceGetNvLinkState(nvmlDevice_t device, unsigned int link, nvmlEnableState_t *active) {
     TRY(check_link(device, link, active));
-    *active = peer(device->gpu, link) < GPUS_MAX ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
+    *active = peer(device->gpu, link) != NOTHING ? NVML_FEATURE_ENABLED : NVML_FEATURE_DISABLED;
     return NVML_SUCCESS;
 }
 
+/* The switches of this machine are on no PCI bus. */
 API nvmlDeviceGetNvLinkRemotePciInfo_v2(nvmlDevice_t device, unsigned int link,
                                         nvmlPciInfo_t *pci) {
     TRY(check_link(device, link, pci));
@@ -154,7 +159,8 @@ API nvmlDeviceGetNvLinkRemotePciInfo(nvmlDevice_t device, unsigned int link, nvm
 API nvmlDeviceGetNvLinkRemoteDeviceType(nvmlDevice_t device, unsigned int link,
                                         nvmlIntNvLinkDeviceType_t *type) {
     TRY(check_link(device, link, type));
-    *type = NVML_NVLINK_DEVICE_TYPE_GPU;
+    *type = peer(device->gpu, link) == SWITCH ? NVML_NVLINK_DEVICE_TYPE_SWITCH
+                                              : NVML_NVLINK_DEVICE_TYPE_GPU;
     return NVML_SUCCESS;
 }
 

@@ -33,6 +33,8 @@
          (nvmlDevice_t, nvmlDevice_t, nvmlGpuTopologyLevel_t *))                                   \
     CALL(nvmlDeviceGetNvLinkState, (nvmlDevice_t, unsigned, nvmlEnableState_t *))                  \
     CALL(nvmlDeviceGetNvLinkRemotePciInfo_v2, (nvmlDevice_t, unsigned, nvmlPciInfo_t *))           \
+    CALL(nvmlDeviceGetNvLinkRemoteDeviceType,                                                      \
+         (nvmlDevice_t, unsigned, nvmlIntNvLinkDeviceType_t *))                                    \
     CALL(nvmlDeviceGetCpuAffinity, (nvmlDevice_t, unsigned, unsigned long *))                      \
     CALL(nvmlDeviceGetMemoryAffinity,                                                              \
          (nvmlDevice_t, unsigned, unsigned long *, nvmlAffinityScope_t))                           \

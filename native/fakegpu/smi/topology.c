@@ -10,17 +10,29 @@
 #define SCOPE_NODE    0u /* NVML_AFFINITY_SCOPE_NODE */
 #define BITS_PER_WORD (8 * (unsigned)sizeof(unsigned long))
 
-static unsigned nvlinks(const struct chosen *a, const struct chosen *b) {
+/* The active NVLinks of a GPU that lead to another one, or to switches if that is NULL. */
+static unsigned links_to(const struct chosen *gpu, const struct chosen *other) {
     unsigned count = 0;
     for (unsigned link = 0; link < LINKS_MOST; link++) {
         nvmlEnableState_t active = NVML_FEATURE_DISABLED;
+        nvmlIntNvLinkDeviceType_t type = NVML_NVLINK_DEVICE_TYPE_GPU;
         nvmlPciInfo_t remote;
-        if (nvml.nvmlDeviceGetNvLinkState(a->device, link, &active) == NVML_SUCCESS &&
-            active == NVML_FEATURE_ENABLED &&
-            nvml.nvmlDeviceGetNvLinkRemotePciInfo_v2(a->device, link, &remote) == NVML_SUCCESS)
-            count += strcmp(remote.busId, b->bus) == 0;
+        if (nvml.nvmlDeviceGetNvLinkState(gpu->device, link, &active) != NVML_SUCCESS ||
+            active != NVML_FEATURE_ENABLED)
+            continue;
+        if (nvml.nvmlDeviceGetNvLinkRemoteDeviceType(gpu->device, link, &type) == NVML_SUCCESS &&
+            type == NVML_NVLINK_DEVICE_TYPE_SWITCH)
+            count += other == NULL;
+        else if (other != NULL && nvml.nvmlDeviceGetNvLinkRemotePciInfo_v2(gpu->device, link,
+                                                                           &remote) == NVML_SUCCESS)
+            count += strcmp(remote.busId, other->bus) == 0;
     }
     return count;
+}
+
+static unsigned nvlinks(const struct chosen *a, const struct chosen *b) {
+    unsigned direct = links_to(a, b), one = links_to(a, NULL), other = links_to(b, NULL);
+    return direct > 0 ? direct : one < other ? one : other;
 }
 
 static void print_link(const struct chosen *a, const struct chosen *b) {

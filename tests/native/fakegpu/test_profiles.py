@@ -36,7 +36,15 @@ def test_it_is_known_where_a_gpu_is(tmp_path: Path) -> None:
 
 def test_the_shipped_profiles_are_good() -> None:
     counts = {path.stem: len(fakegpu.gpus(path)) for path in fakegpu.profiles()}
-    assert counts == {"v100-16g-x2-pcie": 2, "v100-16g-x4-nvlink": 4, "v100-mixed-x3": 3}
+    assert counts == {
+        "dgx-1": 8,
+        "dgx-a100": 8,
+        "dgx-h100": 8,
+        "p4-8g-x8-pcie": 8,
+        "v100-16g-x2-pcie": 2,
+        "v100-16g-x4-nvlink": 4,
+        "v100-mixed-x3": 3,
+    }
 
 
 def test_a_file_says_what_differs_from_its_model(tmp_path: Path) -> None:
@@ -78,6 +86,7 @@ def test_gpus_of_a_machine_may_differ(tmp_path: Path) -> None:
         ("V100", "1: expected key = value"),
         ("link.0.0 = NV2", "1: link.0.0: expected two GPUs"),
         ("link.0.1 = NV99", "1: link.0.1 = NV99: expected NV1 to NV18"),
+        ("nvswitch = 12", "1: nvswitch = 12: expected 0 or 1"),
         ("numa.0 = 8", "1: numa.0 = 8: expected a NUMA node"),
     ],
 )

@@ -8,13 +8,18 @@ from pathlib import Path
 import msgspec
 import pytest
 
+from core.topology.topologies import DGX_1
 from deadlines import DEADLINE_S
 from kubeshare import native
 from kubeshare.api.link_matrix import matrix
+from kubeshare.api.topology.node_topology import NodeTopology
 from kubeshare.api.types.v1 import GPUNodeSpec
-from kubeshare.core.topology import Level, nvlink
+from kubeshare.cli.topo.drawings import matrix_text
+from kubeshare.core.topology import Level, nvlink, read_matrix, read_notation
 from kubeshare.fakegpu import gpus, write_sysfs
 from kubeshare.node.gpus.discovery import DiscoveryError, NvmlGpus, find_nvml
+
+SHIPPED = Path(__file__).parents[3] / "native/fakegpu/profiles"
 
 # A process of its own: a library, once loaded, stays for the life of a process.
 _READ = """
@@ -39,8 +44,7 @@ def driver_root(tmp_path: Path) -> Path:
     libraries = tmp_path / "usr/lib/x86_64-linux-gnu"
     libraries.mkdir(parents=True)
     shutil.copy(native.path("fakegpu/libnvidia-ml.so.1"), libraries)
-    profiles = Path(__file__).parents[3] / "native/fakegpu/profiles"
-    shutil.copy(profiles / "v100-16g-x2-pcie.profile", libraries / "fakegpu.profile")
+    shutil.copy(SHIPPED / "v100-16g-x2-pcie.profile", libraries / "fakegpu.profile")
     return tmp_path
 
 
@@ -90,6 +94,49 @@ def test_each_kind_of_link_is_found_and_becomes_the_level_that_placement_goes_by
         (Level.PIX, Level.PHB, Level.SELF, Level.SYS),
         (Level.PXB, Level.NODE, Level.SYS, Level.SELF),
     )
+
+
+PROFILES = {
+    "p4-8g-x8-pcie": read_notation(
+        "SYS(PHB(PXB(PIX(0,1),2),3),NODE(PIX(4,5),PIX(6,7)))", "the tree"
+    ),
+    "dgx-1": DGX_1,
+    "dgx-a100": read_notation("NV12(0..7)", "the tree"),
+    "dgx-h100": read_notation("NV18(0..7)", "the tree"),
+    "v100-mixed-x3": read_notation("PHB(0..2)", "the tree"),
+}
+"""The links of machines of each kind."""
+
+
+@pytest.mark.native
+@pytest.mark.parametrize("name", PROFILES)
+def test_the_links_of_machines_are_known_and_shown_as_nvidia_smi_does(
+    name: str, driver_root: Path
+) -> None:
+    profile = driver_root / "usr/lib/x86_64-linux-gnu/fakegpu.profile"
+    shutil.copy(SHIPPED / f"{name}.profile", profile)
+    write_sysfs(profile, driver_root / "sys")
+    result = read(driver_root)
+    assert result.returncode == 0, result.stderr.decode()
+    found = msgspec.json.decode(result.stdout, type=GPUNodeSpec)
+    assert matrix(found) == PROFILES[name]
+    assert [gpu.model for gpu in found.devices] == [gpu.model for gpu in gpus(profile)]
+    smi = subprocess.run(
+        [native.path("fakegpu/nvidia-smi"), "topo", "-m"],
+        env={
+            "LD_LIBRARY_PATH": str(profile.parent),
+            "FAKEGPU_STATE": str(driver_root / "state"),
+        },
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    )
+    assert read_matrix(smi.stdout, "nvidia-smi") == PROFILES[name]
+    if "cpus." in profile.read_text():  # which are all CPUs of this machine otherwise
+        shown = [row.split("\t") for row in matrix_text(NodeTopology("n1", found)).splitlines()]
+        printed = [row.split("\t") for row in smi.stdout.splitlines()]
+        assert shown[1:] == [row[: len(shown[1])] for row in printed[1 : len(shown)]]
 
 
 @pytest.mark.native

@@ -1,0 +1,31 @@
+# A DGX-1 with V100: the hybrid cube mesh, in which each GPU has six NVLinks to four others. A PCI
+# switch for each two GPUs, and a socket for each two switches.
+model = V100
+count = 8
+link = SYS
+link.0.1 = NV1
+link.0.2 = NV1
+link.0.3 = NV2
+link.1.2 = NV2
+link.1.3 = NV1
+link.2.3 = NV2
+link.4.5 = NV1
+link.4.6 = NV1
+link.4.7 = NV2
+link.5.6 = NV2
+link.5.7 = NV1
+link.6.7 = NV2
+link.0.4 = NV2
+link.1.5 = NV2
+link.2.6 = NV1
+link.3.7 = NV1
+pci.0.1 = PIX
+pci.2.3 = PIX
+pci.4.5 = PIX
+pci.6.7 = PIX
+numa.4 = 1
+numa.5 = 1
+numa.6 = 1
+numa.7 = 1
+cpus.0 = 0-19,40-59
+cpus.1 = 20-39,60-79

@@ -1,0 +1,19 @@
+# A DGX A100: NVSwitches join every pair with twelve NVLinks; two GPUs at each of four NUMA nodes.
+model = V100
+count = 8
+name = NVIDIA A100-SXM4-40GB
+memory = 40960
+link = NV12
+nvswitch = 1
+numa.0 = 3
+numa.1 = 3
+numa.2 = 1
+numa.3 = 1
+numa.4 = 7
+numa.5 = 7
+numa.6 = 5
+numa.7 = 5
+cpus.1 = 16-31,144-159
+cpus.3 = 48-63,176-191
+cpus.5 = 80-95,208-223
+cpus.7 = 112-127,240-255
