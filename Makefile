@@ -28,7 +28,7 @@ debian = if test "$$(id -u)" = 0 && command -v apt-get > /dev/null; \
     DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends $(1) > /dev/null; \
   else echo "install $(1) (Debian's names), and run this again" >&2; false; fi
 
-.PHONY: help gcc setup native sanitizers lint lint-style lint-types lint-layers lint-native format \
+.PHONY: help gcc jq setup native sanitizers lint lint-style lint-types lint-layers lint-native format \
   test-fast test test-parallel test-lab test-lab-nodes test-serial flaky fault-matrix prove mutants \
   bench bench-cluster bench-lab bench-gpu demo pythons release clean requirements
 
@@ -64,6 +64,10 @@ sanitizers: native gcc ## build the C that tests run under gcc's sanitizers (two
 gcc:
 	@command -v gcc > /dev/null || { $(call debian,gcc libc6-dev); }
 
+# The page on backups pipes through it, and a test runs what the page says.
+jq:
+	@command -v jq > /dev/null || { $(call debian,jq); }
+
 lint: native gcc ## ruff, mypy, layers, C format and warnings
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-types lint-style lint-layers lint-native
 
@@ -91,7 +95,7 @@ test-fast: native ## the tests that need no root, no network and no lab (under a
 
 # All phases run whatever the others found; the exit status says whether one failed. The labs mostly
 # wait, so the parallel phase runs beside them, with a low priority.
-test: lint sanitizers ## everything that can be tested here: lint, fast, slow, API server, lab (ARGS="tests/core -k gang": a part)
+test: lint sanitizers jq ## everything that can be tested here: lint, fast, slow, API server, lab (ARGS="tests/core -k gang": a part)
 ifeq ($(strip $(ARGS)),)
 	@failed=; \
 	$(MAKE) --no-print-directory -k -j3 test-parallel test-lab test-lab-nodes || failed="$$failed parallel or lab"; \

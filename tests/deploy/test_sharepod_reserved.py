@@ -3,7 +3,6 @@
 import json
 import os
 import re
-import shutil
 import subprocess
 from collections.abc import Callable
 from pathlib import Path
@@ -98,7 +97,6 @@ def page_commands() -> tuple[str, str]:
     return back_up, restore
 
 
-@pytest.mark.skipif(shutil.which("jq") is None, reason="the page's command needs jq")
 def test_a_backup_is_restored_without_what_kubeshare_chose(
     create: Create, cluster: ApiServer, namespace: str, tmp_path: Path
 ) -> None:
