@@ -18,9 +18,14 @@ def view(raw: Mapping[str, Any]) -> Pod:
     return msgspec.convert(raw, Pod)
 
 
+def is_plain(pod: Pod) -> bool:
+    """Whether it asks for shares itself, not through a SharePod."""
+    return pod.metadata.labels.get(LABEL_ROLE) == ROLE_POD
+
+
 def has_shares(pod: Pod) -> bool:
     """Whether a plain pod is annotated with GPUIDs; only holders prove that it has shares."""
-    return pod.metadata.labels.get(LABEL_ROLE) == ROLE_POD and bool(pod.gpuids)
+    return is_plain(pod) and bool(pod.gpuids)
 
 
 def names(pod: Pod, vgpu: VGPU) -> bool:
@@ -46,8 +51,7 @@ def may_have_passed_filter(pod: Pod) -> bool:
 
 def is_bound_with_cores(pod: Pod) -> bool:
     """Whether it is a bound pod of Gaia; nothing else names its GPUs if an extender placed it."""
-    is_plain = pod.metadata.labels.get(LABEL_ROLE) == ROLE_POD
-    return is_plain and bool(pod.spec.node_name) and not pod.terminal and _asks_for_cores(pod)
+    return is_plain(pod) and bool(pod.spec.node_name) and not pod.terminal and _asks_for_cores(pod)
 
 
 def _asks_for_cores(pod: Pod) -> bool:

@@ -30,6 +30,7 @@ from kubeshare.device_manager.placeholder.pods import idle_pod
 from kubeshare.kube.client.errors import AlreadyExistsError, NotFoundError
 from kubeshare.kube.controller.controller import Controller, RequeueAfter
 from kubeshare.kube.controller.pending import PendingSince
+from kubeshare.kube.controller.resync import add_resync
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key
 
@@ -81,6 +82,7 @@ class AutoscalerPods:
         controller.watch(informers.gpunodes, lambda _: _ALL, when=self._is_needed)
         controller.watch(informers.configmaps, lambda _: _ALL)
         program.add_controller(controller)
+        add_resync(program, controller, lambda: _ALL)
 
     def _is_needed(self, _: object) -> bool:
         """It is configured, or pods of a former configuration exist."""

@@ -34,6 +34,7 @@ from kubeshare.kube.controller.controller import (
     own_key,
 )
 from kubeshare.kube.controller.pending import PendingSince
+from kubeshare.kube.controller.resync import add_resync
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Condition, Key
 
@@ -86,6 +87,7 @@ class OwnedNodes:
 
         informers.configuration.subscribe(all_nodes)
         program.add_controller(controller)
+        add_resync(program, controller, self._nodes.snapshot)
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Reconcile one node: decide, record the decision, then change its vGPUs."""

@@ -26,6 +26,7 @@ from kubeshare.kube.cache.store import Change
 from kubeshare.kube.conditions import find_condition, set_condition
 from kubeshare.kube.controller.controller import Controller, RequeueAfter, own_key
 from kubeshare.kube.controller.pending import NotBefore, PendingSince
+from kubeshare.kube.controller.resync import add_resync
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Condition, Key
 
@@ -65,6 +66,7 @@ class GpuSelector:
         controller.watch(informers.pods, _node_of)
         controller.watch(informers.vgpus, lambda vgpu: [Key("", vgpu.spec.node_name)], _concerns)
         program.add_controller(controller)
+        add_resync(program, controller, self._nodes.snapshot)
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Take the next step on one node."""

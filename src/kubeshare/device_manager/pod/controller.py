@@ -17,7 +17,13 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubeshare.api.pod_state import has_shares, is_bound_with_cores, never_started, unschedulable
+from kubeshare.api.pod_state import (
+    has_shares,
+    is_bound_with_cores,
+    is_plain,
+    never_started,
+    unschedulable,
+)
 from kubeshare.api.types.constants import VGPU_RESOURCES
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.device_manager.context import Context
@@ -31,6 +37,7 @@ from kubeshare.device_manager.sharepod.start_retry import StartRetries
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import Controller, RequeueAfter
 from kubeshare.kube.controller.pending import PendingSince, loop_time
+from kubeshare.kube.controller.resync import add_resync
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key
 
@@ -43,6 +50,10 @@ FORGET_AFTER_SECONDS: Final = 3600.0
 """Seconds after which the deleted pods of a controller no longer count."""
 MAX_CONTROLLERS: Final = 1024
 """Controllers whose deleted pods are counted; the oldest entry is dropped first."""
+
+
+_PLAIN: Final = "is a plain pod that asks for shares"
+"""The index of the pods that are reconciled again from time to time."""
 
 
 class PodController:
@@ -77,6 +88,9 @@ class PodController:
         controller.watch_changes(self._informers.vgpus, with_assumed(self._pool, handlers.on_vgpu))
         self._refused_starts.feed(controller.queue, self._may_be_refused)
         program.add_controller(controller)
+        pods = self._informers.pods.store
+        pods.add_index(_PLAIN, lambda pod: [_PLAIN] if is_plain(pod) else [])
+        add_resync(program, controller, lambda: pods.keys_by_index(_PLAIN, _PLAIN))
 
     def _may_be_refused(self, key: Key, pod_uid: str) -> bool:
         """Note what an event says of a pod; whether it is to be reconciled."""

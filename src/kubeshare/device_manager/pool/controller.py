@@ -10,6 +10,7 @@ from kubeshare.device_manager.pool.warmup import warm_up
 from kubeshare.device_manager.sharepod.event_handlers import with_assumed
 from kubeshare.device_manager.vgpu.deletion import mark_deleting
 from kubeshare.kube.controller.controller import Controller, RequeueAfter, own_key
+from kubeshare.kube.controller.resync import add_resync
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key
 
@@ -56,6 +57,7 @@ class PoolController:
         informers.configuration.subscribe(all_nodes)
         self._reclaimer.subscribe(lambda node: controller.queue.add(Key("", node)))
         program.add_controller(controller)
+        add_resync(program, controller, self._nodes.snapshot)
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Reconcile the pool of one node."""

@@ -23,6 +23,7 @@ from kubeshare.device_manager.pool.gpu_claims import gpus_by_claims
 from kubeshare.device_manager.pool.state import NodePools, settings_of
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import Controller
+from kubeshare.kube.controller.resync import add_resync
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import PODS, Raw
@@ -75,6 +76,7 @@ class Reclaimer:
         controller.watch(informers.nodes, lambda _: _ALL if self.needed else (), node_differs)
         informers.configuration.subscribe(lambda: controller.queue.add(*_ALL))
         program.add_controller(controller)
+        add_resync(program, controller, lambda: _ALL)
 
     def subscribe(self, handler: Callable[[str], None]) -> None:
         """Call a function with the name of each node whose claims change."""

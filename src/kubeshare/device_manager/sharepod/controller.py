@@ -35,6 +35,7 @@ from kubeshare.kube.client.errors import (
 )
 from kubeshare.kube.conditions import find_condition
 from kubeshare.kube.controller.controller import Controller, RequeueAfter, earliest
+from kubeshare.kube.controller.resync import add_resync
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key, identity_of, metadata_of
 from kubeshare.kube.resources import Raw
@@ -102,6 +103,7 @@ class SharePodController:
         controller.watch(self._schedulers, handlers.all_unschedulable, when=leader_changed)
         self._refused_starts.feed(controller.queue, self._may_be_refused)
         program.add_controller(controller)
+        add_resync(program, controller, self._sharepod_store.snapshot)
 
     def _may_be_refused(self, key: Key, pod_uid: str) -> bool:
         """Note what an event says of a pod; whether its SharePod is to be reconciled."""

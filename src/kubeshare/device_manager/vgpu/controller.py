@@ -20,6 +20,7 @@ from kubeshare.device_manager.vgpu.node_deletion import DeletedNodes
 from kubeshare.device_manager.vgpu.orphans import OrphanedHolders
 from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.controller.controller import Controller, RequeueAfter, earliest
+from kubeshare.kube.controller.resync import add_resync
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key
 
@@ -72,6 +73,7 @@ class VGPUController:
         controller.watch(informers.configmaps, handlers.all_vgpus)
         controller.watch(self._claims.reflector, vgpu_of)
         program.add_controller(controller)
+        add_resync(program, controller, informers.vgpus.store.snapshot)
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Reconcile one vGPU."""
