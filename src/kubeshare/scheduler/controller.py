@@ -118,12 +118,13 @@ class Scheduler:
         if gang is not None:
             result = await self._gangs.schedule(requester, gang)
             if result is not None:
-                return result.retry
+                return earliest(result.retry, retry)
         held = self._context.pool.held_by(demand.uid)
         if held:
             resume = partial(self._context.binder.resume, requester, demand, held)
             return await self._bind(requester, resume)
-        return await self._decide(requester, demand)
+        outcome = await self._decide(requester, demand)
+        return outcome if isinstance(outcome, InBackground) else earliest(outcome, retry)
 
     async def _decide(self, requester: Requester, demand: Demand) -> Outcome:
         context = self._context

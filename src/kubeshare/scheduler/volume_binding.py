@@ -40,10 +40,14 @@ MAX_PODS: Final = 4096
 
 
 class _Requirement(Struct, frozen=True):
-    """A node has to meet one of ``specs`` (PodSpecs); ``why`` explains a node that meets none."""
+    """A node has to meet one of ``specs`` (PodSpecs); ``why`` explains a node that meets none.
+
+    It is ``passing`` if it is of volumes that are free now: other nodes may get some.
+    """
 
     specs: Sequence[Raw]
     why: str
+    passing: bool = False
 
 
 class _Volumes(Struct, frozen=True, kw_only=True):
@@ -85,7 +89,7 @@ class VolumeBinder:
         """Read a pod's claims and volumes, if they are not known.
 
         Returns:
-            when to read again, if a claim blocks the pod.
+            when to read again, if a claim blocks the pod or keeps it from nodes for now.
 
         Raises:
             ApiError: they cannot be read now.
@@ -100,7 +104,8 @@ class VolumeBinder:
             self._known[metadata.uid] = known
             if len(self._known) > MAX_PODS:
                 self._known.popitem(last=False)
-        if not known.not_ready or known.until is None:
+        passing = known.not_ready or any(each.passing for each in known.requirements)
+        if not passing or known.until is None:
             return None
         return RequeueAfter(known.until - now)
 
@@ -172,7 +177,7 @@ class VolumeBinder:
         if not specs:
             raise _NotReadyError(f"no volume of class {kind} is free for its claim {name}")
         why = f"it reaches no free volume of class {kind} for its claim {name}"
-        return _Requirement(specs, why)
+        return _Requirement(specs, why, passing=True)
 
     async def _class(self, name: str) -> StorageClass | None:
         try:

@@ -335,6 +335,23 @@ async def test_a_pod_goes_where_a_volume_is_free_for_its_claim(cluster: FakeClus
 
 
 @scenario(n1=1, n2=1)
+async def test_a_volume_that_becomes_free_on_a_node_with_room_lets_one_in(
+    cluster: FakeCluster,
+) -> None:
+    cluster.storage.kind("disk", waits=True)
+    cluster.storage.claim("data", "disk")
+    cluster.storage.free("here", "n1", "disk")
+    cluster.native_pod("whole", affinity=require_node({}, "n1"))
+    cluster.start()
+    await expect_running(cluster, "whole")
+    cluster.plain("a", spec=with_claim("data"))
+    await expect_pending(cluster, "a", "reaches no free volume of class disk")
+    await cluster.quiet()
+    cluster.storage.free("there", "n2", "disk")
+    await expect_running(cluster, "a", seconds=90)
+
+
+@scenario(n1=1, n2=1)
 async def test_a_pod_goes_where_a_volume_can_be_made_for_its_claim(cluster: FakeCluster) -> None:
     zone = {"key": "kubernetes.io/hostname", "values": ["n2"]}
     there = [{"matchLabelExpressions": [zone]}]

@@ -122,7 +122,7 @@ class Requester(Protocol):
         """Read what is needed to know the nodes that it may run on.
 
         Returns:
-            when to read again, if it is not ready.
+            when to read again, if it is not ready or may run on more nodes then.
 
         Raises:
             ApiError: the API server does not answer.
