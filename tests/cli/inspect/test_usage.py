@@ -35,12 +35,19 @@ def offer(cluster: FakeCluster, name: str, memory: str, count: str) -> None:
 
 
 def annotated(
-    cluster: FakeCluster, name: str, units: str, phase: str = "Running", **annotations: str
+    cluster: FakeCluster, name: str, *units: str, phase: str = "Running", **annotations: str
 ) -> None:
-    """A pod on node n1, as Alibaba's extender bound it."""
+    """A pod on node n1, as Alibaba's extender bound it; each container has its units."""
     metadata = {"namespace": "default", "annotations": annotations}
-    limits = {"aliyun.com/gpu-mem": units}
-    made = manifests.pod(name, limits, metadata=metadata, nodeName="n1")
+    containers = [
+        {
+            "name": f"c{number}",
+            "image": "train:1",
+            "resources": {"limits": {"aliyun.com/gpu-mem": each}},
+        }
+        for number, each in enumerate(units)
+    ]
+    made = manifests.pod(name, metadata=metadata, nodeName="n1", containers=containers)
     cluster.server.seed(PODS, made | {"status": {"phase": phase}})
 
 
@@ -63,7 +70,7 @@ async def test_pods_of_a_foreign_node_are_read_by_their_annotations(cluster: Fak
     annotated(cluster, "c", "5", **{INDEX: "none"})
     annotated(cluster, "d", "5")
     annotated(cluster, "e", "6", **{INDEX: "1", ALLOCATION: '["x"]'})
-    annotated(cluster, "over", "6", "Succeeded", **{INDEX: "1"})
+    annotated(cluster, "over", "6", phase="Succeeded", **{INDEX: "1"})
     annotated(cluster, "strange", "0", **{INDEX: "1"})
     [node] = await inspected(cluster)
     assert held(node) == {"a": {0: 3}, "b": {1: 1, 0: 3}, "c": 5, "d": 5, "e": {1: 6}}
@@ -121,21 +128,35 @@ def line(table: str, name: str) -> list[str]:
 
 
 @scenario(n1=4)
-async def test_thousands_are_read_as_the_api_server_writes_them(cluster: FakeCluster) -> None:
-    """The table is the one of Alibaba's tool for these objects."""
+async def test_the_table_of_a_foreign_node_is_alibabas(cluster: FakeCluster) -> None:
+    """Objects and numbers are those of bench/results/2026-11-23-inspect-beside-alibaba.txt.
+
+    Amounts are spelled as the API server spells 64000.
+    """
     offer(cluster, "n1", "64k", "4")
+    annotated(cluster, "two-containers", "5k", "3k", **{INDEX: "0"})
     annotated(cluster, "large", "16k", **{INDEX: "1"})
+    annotated(cluster, "ended", "4k", phase="Succeeded", **{INDEX: "0"})
+    annotated(cluster, "ending", "2k", **{INDEX: "0"})
+    cluster.server.delete(PODS, "ending", "default")
     annotated(cluster, "pair", "700", **{ALLOCATION: json.dumps({"0": {"0": 300, "3": 400}})})
     annotated(cluster, "strange", "300", **{INDEX: "first"})
     annotated(cluster, "unplaced", "1k")
-    annotated(cluster, "ended", "4k", "Succeeded", **{INDEX: "0"})
     nodes = await inspected(cluster)
-    cells = ["300/16000", "16000/16000", "0/16000", "400/16000", "1300", "18000/64000"]
+    cells = ["10300/16000", "16000/16000", "0/16000", "400/16000", "1300", "28000/64000"]
     assert line(summary(nodes), "n1") == ["n1", "10.0.0.1", *cells]
-    rows = details(nodes)
-    assert line(rows, "large") == ["large", "default", "0", "16000", "0", "0", "0"]
-    assert line(rows, "pair") == ["pair", "default", "300", "0", "0", "400", "0"]
-    assert line(rows, "unplaced") == ["unplaced", "default", "0", "0", "0", "0", "1000"]
+    rows = {
+        "two-containers": "8000 0 0 0 0",
+        "large": "0 16000 0 0 0",
+        "ending": "2000 0 0 0 0",
+        "pair": "300 0 0 400 0",
+        "strange": "0 0 0 0 300",
+        "unplaced": "0 0 0 0 1000",
+    }
+    shown = details(nodes)
+    assert {name: " ".join(line(shown, name)[2:]) for name in rows} == rows
+    assert "ended" not in shown
+    assert "Allocated :     28000 (43%)" in shown.splitlines()
 
 
 @scenario(n1=2)
