@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Callable, Mapping
+from functools import lru_cache
 from typing import Any
 
 import httpx2
@@ -31,6 +32,10 @@ class _Connection(httpx2.AsyncClient, DirectSender):
         self._server = server
         self._name = name
 
+    def build_request(self, method: str, url: Any, **_: Any) -> httpx2.Request:
+        """A request for a watch; merging URLs and headers takes longer than to answer it."""
+        return httpx2.Request(method, _url(f"http://fake{url}"), headers=self.headers)
+
     async def send(self, request: httpx2.Request, **_: Any) -> httpx2.Response:
         """Open a watch; in memory there are no credentials, redirects or cookies."""
         return await self._server.handle_async_request(request)
@@ -50,6 +55,11 @@ class _Connection(httpx2.AsyncClient, DirectSender):
         )
         check_length(len(answer.body), limit)
         return RawResponse(answer.status, answer.headers, answer.body)
+
+
+@lru_cache(1024)
+def _url(text: str) -> httpx2.URL:
+    return httpx2.URL(text)
 
 
 class FakeApiServer(httpx2.AsyncBaseTransport):
