@@ -91,7 +91,7 @@ format: setup ## rewrite Python and C in the project's format
 	$(MAKE) --no-print-directory -C native format CLANG_FORMAT="$(CURDIR)/$(VENV)/bin/clang-format"
 
 test-fast: native ## the tests that need no root, no network and no lab (under a minute)
-	$(PYTEST) -q $(PARALLEL) -m "not lab and not apiserver and not slow and not serial" $(ARGS)
+	$(PYTEST) -q $(PARALLEL) --hypothesis-profile=few -m "not lab and not apiserver and not slow and not serial" $(ARGS)
 
 # All phases run whatever the others found; the exit status says whether one failed. The labs mostly
 # wait, so the parallel phase runs beside them, with a low priority.

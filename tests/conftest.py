@@ -1,11 +1,12 @@
 """Shared by all tests: hypothesis profiles, one API server, and rules for the order of tests."""
 
 import gc
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from few_examples import limit_examples
 from kubeshare import native
 from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.control_plane.api_server import ApiServer, local_api_server
@@ -20,6 +21,8 @@ settings.register_profile(
 _UNTIMED = settings.get_profile("untimed")
 settings.register_profile("same", _UNTIMED, derandomize=True)
 settings.register_profile("fresh", _UNTIMED, derandomize=False)
+# While one works: see `pytest_collection_modifyitems`.
+settings.register_profile("few", settings.get_profile("same"))
 settings.load_profile("same")
 
 
@@ -45,11 +48,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # One worker of pytest-xdist takes them all.
             item.add_marker(pytest.mark.xdist_group("apiserver"))
     items.sort(key=_place)
+    if settings.get_current_profile_name() == "few":
+        limit_examples(items, examples=30, episodes=20)
 
 
-def pytest_collection_finish() -> None:
-    """Keep the garbage collector from going through thousands of tests and modules again."""
-    gc.freeze()
+@pytest.hookimpl(wrapper=True)
+def pytest_collection() -> Generator[None, object, object]:
+    """Keep the garbage collector from going through thousands of tests and modules."""
+    gc.disable()
+    try:
+        return (yield)
+    finally:
+        gc.freeze()
+        gc.enable()
 
 
 def _place(item: pytest.Item) -> int:

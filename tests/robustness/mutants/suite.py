@@ -16,7 +16,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 import click
 import coverage
@@ -25,6 +25,7 @@ import pytest
 from _pytest.runner import runtestprotocol
 from hypothesis import HealthCheck, Phase, settings
 
+from few_examples import limit_examples
 from robustness.mutants.forks import Verdict, answer_of, judged, limit_time
 from robustness.mutants.mutations import Mutant
 from robustness.mutants.swap import Changed, Functions, clear_caches, forget_modules
@@ -169,7 +170,8 @@ class _Instead:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
-        _few_examples(session.items)
+        # A mutant that outlives some random examples has to be met by a test that aims.
+        limit_examples(session.items, examples=_EXAMPLES, episodes=_EPISODES)
         self._use(session.items)
         return True
 
@@ -208,20 +210,6 @@ def _run_anew(mutant: Mutant, tests: Sequence[Test], report: Callable[[str], Non
 
     failed = pytest.main([*_OPTIONS, *known], plugins=[_Instead(run)])
     return not failed and passed == [True]
-
-
-def _few_examples(items: Iterable[pytest.Item]) -> None:
-    """A mutant that outlives some random examples has to be met by a test that aims."""
-    for item in items:
-        function = getattr(item, "obj", None)
-        asked = getattr(function, "_hypothesis_internal_use_settings", None)
-        if isinstance(asked, settings):
-            few = settings(asked, max_examples=min(asked.max_examples, _EXAMPLES))
-            vars(function)["_hypothesis_internal_use_settings"] = few
-        machine: Any = getattr(item, "cls", None)
-        asked = getattr(machine, "settings", None)
-        if isinstance(asked, settings):
-            machine.settings = settings(asked, max_examples=min(asked.max_examples, _EPISODES))
 
 
 def _passes_in_time(item: pytest.Item, test: Test, report: Callable[[str], None]) -> bool:
