@@ -6,9 +6,9 @@ import pytest
 
 from expectations.pods import expect_running
 from expectations.scheduling import expect_decided, expect_pending
-from expectations.vgpus import expect_owned, expect_shared_gpu
+from expectations.vgpus import expect_owned, expect_released, expect_shared_gpu
 from fakes.cluster import FakeCluster, gpu_uuid, scenario
-from fakes.cluster.disruptions import own
+from fakes.cluster.disruptions import fail_gpu, own
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.core.topology import read_notation
 from kubeshare.core.topology.links import name_of
@@ -96,6 +96,29 @@ def test_two_and_a_half_gpus_are_a_pair_and_a_half_near_it(asks: str) -> None:
         assert held == [("rest", 1), ("whole", 2), ("whole", 3)]
 
     run()
+
+
+@scenario(n1=4)
+async def test_links_that_change_count_from_the_next_decision_on(cluster: FakeCluster) -> None:
+    """A bridge was plugged elsewhere; a GPU that is lost meanwhile is in no pair."""
+    gpuid = await have_gpus(cluster, "a", "b", "c", "d")
+    numbers = {gpuid[gpu_uuid("n1", number)]: number for number in range(4)}
+
+    async def place(name: str) -> list[int]:
+        cluster.share(name, "1", memory="16Gi", count=2)
+        await expect_decided(cluster, name)
+        found = sorted(numbers[each] for each in cluster.sharepod(name)["spec"]["gpu"]["ids"])
+        cluster.delete(name)
+        await expect_released(cluster, name)
+        return found
+
+    assert await place("before") == [0, 2]
+    cluster.link("n1", gpu_0_3="NV2", gpu_1_2="NV2", gpu_0_2="PHB", gpu_1_3="PHB")
+    await cluster.quiet(1)
+    assert await place("changed") == [0, 3]
+    fail_gpu(cluster, "n1", 3)
+    await cluster.quiet(1)
+    assert await place("lost") == [1, 2]
 
 
 def indices(cluster: FakeCluster) -> dict[str, int]:
