@@ -27,6 +27,7 @@ def gpu(number: int, **more: Any) -> dict[str, Any]:
         "Name": b"V100",
         "PciInfo": SimpleNamespace(busId=f"00000000:0{number}:00.0".encode()),
         "RemappedRows": (0, 0, 0, 0),
+        "MigMode": UNSUPPORTED,
         "nvlinks": [],
         "processes": {},
     } | more
@@ -69,7 +70,7 @@ class Driver:
             "nvmlEventSetWait_v2": self._event,
             "nvmlDeviceGetFieldValues": self._fields,
         }
-        for query in ("UUID", "MemoryInfo", "MinorNumber", "Name", "PciInfo", "RemappedRows"):
+        for query in gpu(0).keys() - {"nvlinks", "processes"}:
             functions[f"nvmlDeviceGet{query}"] = self._answer(query)
         for name, function in functions.items():
             monkeypatch.setattr(pynvml, name, function)
@@ -194,6 +195,7 @@ def test_what_is_not_reported_stays_unknown(driver: Driver, root: Path) -> None:
     [
         ({"RemappedRows": (0, 0, 0, 1)}, "a faulty row of its memory could not be remapped", 1),
         ({"MemoryInfo": LOST}, "GPU is lost", 0),
+        ({"MigMode": [1, 0]}, "MIG is enabled on it, and only whole GPUs are shared", 1),
     ],
 )
 def test_a_faulty_gpu_is_listed_with_the_fault(
@@ -202,6 +204,14 @@ def test_a_faulty_gpu_is_listed_with_the_fault(
     driver.gpus = [gpu(0, **answers)]
     (found,) = NvmlGpus(root).read().devices
     assert (found.healthy, found.message, found.memory_bytes) == (False, message, memory << 30)
+
+
+def test_a_gpu_on_which_mig_will_be_enabled_is_still_a_whole_one(
+    driver: Driver, root: Path
+) -> None:
+    driver.gpus = [gpu(0, MigMode=[0, 1])]
+    (found,) = NvmlGpus(root).read().devices
+    assert found.healthy
 
 
 def test_an_xid_is_a_fault_until_the_gpu_has_recovered(driver: Driver, root: Path) -> None:

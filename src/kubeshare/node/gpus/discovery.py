@@ -193,6 +193,9 @@ def _read_device(index: int, handle: Any, uuid: str, xid: int | None, pci: PciDe
         rows = _optional(pynvml.nvmlDeviceGetRemappedRows, handle)
         if rows is not None and rows[3]:
             fault = "a faulty row of its memory could not be remapped"
+        mig = _optional(pynvml.nvmlDeviceGetMigMode, handle)
+        if mig is not None and mig[0] == pynvml.NVML_DEVICE_MIG_ENABLE:
+            fault = "MIG is enabled on it, and only whole GPUs are shared"
     except pynvml.NVMLError as error:
         fault = str(error)
     bus_id = _bus(_optional(pynvml.nvmlDeviceGetPciInfo, handle))
