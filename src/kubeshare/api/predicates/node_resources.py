@@ -7,7 +7,7 @@ share of one of its GPUs and are not bound yet.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable
-from typing import Final
+from typing import Final, NamedTuple
 
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.predicates.pod_requests import amounts, needs
@@ -20,6 +20,13 @@ from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.meta import Key
 
 _BY_NODE: Final = "requests on"
+
+
+class _Unbound(NamedTuple):
+    """Names in the holders of a node, and by uid what pods of these names request unbound."""
+
+    keys: set[Key]
+    requests: dict[str, Counter[str]]
 
 
 class NodeResources:
@@ -38,9 +45,13 @@ class NodeResources:
         self._pods = pods.store
         self._cluster_state = cluster_state
         self._used: dict[str, Counter[str]] = {}
+        self._unbound: dict[str, _Unbound] = {}
+        self._nodes_of: defaultdict[Key, set[str]] = defaultdict(set)  # those of `_unbound`
         self._pods.add_index(_BY_NODE, _on)
         pods.subscribe(self._on_pod)
         nodes.subscribe(self._on_node)
+        cluster_state.pool.subscribe(self._on_vgpu)
+        cluster_state.subscribe_to_pods(self._on_latest_pod)
 
     def filter(
         self,
@@ -56,7 +67,8 @@ class NodeResources:
             eligible: the nodes that accept the pod otherwise.
             pod: the pod.
             ignoring: a resource that is not checked.
-            alongside: node and pod of other pods that are bound together with it.
+            alongside: node and pod of other pods that are bound together with it; then their
+                nodes alone are checked.
         """
         requests = needs(pod)
         requests.pop(ignoring, None)
@@ -64,7 +76,7 @@ class NodeResources:
         for name, other in alongside:
             extra[name].update(needs(other))
         refused = {}
-        for name in eligible.nodes:
+        for name in eligible.nodes & extra.keys() if extra else eligible.nodes:
             node = self._nodes.get(name)
             taken = extra.get(name, Counter())
             refusal = self._refusal(node, pod, requests, taken) if node else "there is no such node"
@@ -98,17 +110,42 @@ class NodeResources:
 
     def _reserved(self, node: str, excluded: Pod) -> Counter[str]:
         """The requests of pods that hold a share on the node and are not bound to it yet."""
-        pending: dict[str, Pod] = {}
-        for vgpu in self._cluster_state.pool.on_node(node):
-            for holder in vgpu.status.holders:
-                pod = self._cluster_state.pod(Key(holder.namespace, holder.name))
-                if pod is not None and not pod.spec.node_name and not pod.terminal:
-                    pending[pod.metadata.uid] = pod
-        pending.pop(excluded.metadata.uid, None)
         reserved: Counter[str] = Counter()
-        for pod in pending.values():
-            reserved.update(needs(pod))
+        for uid, requests in self._unbound_on(node).requests.items():
+            if uid != excluded.metadata.uid:
+                reserved.update(requests)
         return reserved
+
+    def _unbound_on(self, node: str) -> "_Unbound":
+        unbound = self._unbound.get(node)
+        if unbound is None:
+            unbound = self._unbound[node] = _Unbound(set(), {})
+            for vgpu in self._cluster_state.pool.on_node(node):
+                for holder in vgpu.status.holders:
+                    unbound.keys.add(Key(holder.namespace, holder.name))
+            for key in unbound.keys:
+                self._nodes_of[key].add(node)
+                pod = self._cluster_state.pod(key)
+                if pod is not None and not pod.spec.node_name and not pod.terminal:
+                    unbound.requests[pod.metadata.uid] = needs(pod)
+        return unbound
+
+    def _forget_unbound(self, node: str) -> None:
+        unbound = self._unbound.pop(node, None)
+        for key in unbound.keys if unbound is not None else ():
+            self._nodes_of[key].discard(node)
+            if not self._nodes_of[key]:
+                del self._nodes_of[key]
+
+    def _on_vgpu(self, name: str) -> None:
+        vgpu = self._cluster_state.pool.get(name)
+        # Of one that is gone the node is not known.
+        for node in tuple(self._unbound) if vgpu is None else (vgpu.spec.node_name,):
+            self._forget_unbound(node)
+
+    def _on_latest_pod(self, key: Key) -> None:
+        for node in tuple(self._nodes_of.get(key, ())):
+            self._forget_unbound(node)
 
     def _on_node(self, change: Change[Node]) -> None:
         if change.type == DELETED:

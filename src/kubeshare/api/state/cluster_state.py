@@ -74,6 +74,13 @@ class ClusterState:
         """The pod of that name, as last seen or last written by this program, or None."""
         return self._latest_pods.get(key)
 
+    def subscribe_to_pods(self, handler: Callable[[Key], None]) -> None:
+        """Call ``handler`` with each key for which :meth:`pod` may return something else.
+
+        It must return at once and not raise.
+        """
+        self._latest_pods.subscribe(handler)
+
     def assume_pod(self, pod: core_v1.Pod) -> None:
         """Add a pod that this program has written and the watch may not have delivered."""
         self._latest_pods.assume(pod)

@@ -141,7 +141,7 @@ class GangScheduler:
         return await self._place(requester, members)
 
     async def _place(self, requester: Requester, members: Members) -> GangResult | None:
-        request, eligible = self._request(members)
+        request, eligible = await self._request(members)
         self._context.cluster_state.ledger()
         growths = self._context.cluster_state.growths
         placement = await self._placement(request, eligible)
@@ -225,13 +225,15 @@ class GangScheduler:
         agreed = [member for member, own in zip(found, terms, strict=True) if own == terms[0]]
         return Members(gang, agreed)
 
-    def _request(self, members: Members) -> tuple[RoomRequest, Mapping[str, Eligible]]:
+    async def _request(self, members: Members) -> tuple[RoomRequest, Mapping[str, Eligible]]:
         """The demands of the members without shares, and the nodes of each, by its uid."""
         asking = [member for member in members.waiting if not member.held]
-        eligible = {
-            member.requester.uid: self._context.candidates.of(member.requester, member.demand)
-            for member in asking
-        }
+        eligible: dict[str, Eligible] = {}
+        for member in asking:
+            found = self._context.candidates.of(member.requester, member.demand)
+            eligible[member.requester.uid] = found
+            # Of a pod, all nodes are gone through.
+            await asyncio.sleep(0)
         request = RoomRequest(
             owner=members.name,
             requesters=[member.requester for member in asking],

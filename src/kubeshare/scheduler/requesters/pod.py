@@ -200,7 +200,9 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
     def filter_for_gang(
         self, eligible: Eligible, others: Iterable[tuple[str, Requester]]
     ) -> Eligible:
-        mates = ((node, each.view) for node, each in others if isinstance(each, _PodRequester))
+        mates = [(node, each.view) for node, each in others if isinstance(each, _PodRequester)]
+        if not mates:
+            return eligible
         roomy = self.kind.node_resources.filter(eligible, self.view, alongside=mates)
         if roomy.nodes != eligible.nodes:
             self.kind.lacking_resources.add(self.key)
