@@ -101,11 +101,44 @@ FILTER = {
         "test_predicate_annotations_that_a_user_writes_choose_and_hold_nothing",
     ),
 }
+QUOTAS, GAIA_QUOTAS = "scheduler/test_gpu_quotas.py", "device_manager/test_gaia_quotas.py"
+QUOTA = {
+    "has no number": ("deploy/test_gpu_quota_rules.py", "test_anything_else_is_refused"),
+    "names a model": (QUOTAS, "test_a_limit_of_a_model_that_is_not_there_says_so"),
+    "is lowered": (QUOTAS, "test_a_limit_that_is_lowered_ends_nothing_and_admits_nothing"),
+    "comes after": (QUOTAS, "test_a_quota_counts_what_is_older_than_itself"),
+    "is a ConfigMap": (GAIA_QUOTAS, "test_what_is_not_valid_changes_nothing_and_is_reported"),
+    "is in a ConfigMap": (GAIA_QUOTAS, "test_a_namespace_that_comes_later_gets_its_quota"),
+    "`gaia`": (GAIA_QUOTAS, "test_a_quota_that_somebody_changed_is_put_right"),
+    "is beside": (QUOTAS, "test_the_stricter_of_both_kinds_of_quota_wins"),
+}
+LINKS = "api/test_link_matrix.py"
+TOPOLOGY = {
+    "sysfs": (
+        "node/gpus/test_sysfs.py",
+        "test_what_is_neither_a_node_nor_a_list_of_cpus_is_unknown",
+    ),
+    "NVML reports": (LINKS, "test_a_link_that_means_nothing_here_leaves_a_matrix_that_is_one"),
+    "a GPUNode has": (
+        LINKS,
+        "test_of_links_that_contradict_each_other_the_farthest_counts_in_any_order",
+    ),
+    "two GPUs": (LINKS, "test_a_gpu_has_the_row_of_its_index_unless_another_one_has_that_too"),
+    "a GPUNode without": (
+        LINKS,
+        "test_a_node_that_told_of_no_link_or_of_too_many_gpus_has_no_matrix",
+    ),
+    "a matrix": (
+        "core/topology/test_reading.py",
+        "test_a_matrix_that_is_none_is_refused_with_the_reason",
+    ),
+}
 
 
 def rows(page: str, heading: str) -> list[str]:
     """The first cells of the only table under a heading."""
-    section = (DOCS / page).read_text().split(f"\n## {heading}\n")[1].split("\n## ")[0]
+    text = (DOCS / page).read_text()
+    section = re.split(rf"\n##+ {re.escape(heading)}\n", text)[1].split("\n## ")[0]
     cells: list[str] = re.findall(r"^\| (.*?) \|", section, flags=re.MULTILINE)
     return cells[1:]
 
@@ -117,6 +150,8 @@ def rows(page: str, heading: str) -> list[str]:
         ("extender.md", "What bad input gets", EXTENDER),
         ("vcuda.md", "What is refused", VCUDA),
         ("vcuda.md", "Keep a kube-scheduler that calls gpu-admission", FILTER),
+        ("quotas.md", "What a quota may get wrong", QUOTA),
+        ("topology.md", "What a machine may get wrong", TOPOLOGY),
     ],
 )
 def test_each_row_has_a_test(page: str, heading: str, cases: dict[str, tuple[str, str]]) -> None:

@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from e2e import pages
 from e2e.space import REST, Space
 from e2e.stage import SCHEDULER, Stage, eventually
 from kubeshare.api.types.constants import NAMESPACE
@@ -72,7 +73,15 @@ def test_a_quota_limits_the_gpus_of_a_model(stage: Stage, space: Space) -> None:
     apply(space, "gpu-quota.yaml")
     web = {"kubeshare.nthu/group": "web"}
     space.share("first", {"request": "0.7", "memory": "1Gi"}, REST, annotations=web)
-    space.ready("first")
+    node = space.ready("first").node
+    try:
+        printed = pages.run(stage, pages.script("quotas"), node=node)
+    finally:
+        labels = ("gaia.tencent.com/gpu-pool-", "gaia.tencent.com/gpu-model-")
+        stage.kubectl("label", "node", node, *labels)
+    [row] = [line for line in printed.splitlines() if line.startswith(f"{node} ")]
+    assert row.split()[-2:] == ["research", "M40"]
+    assert f"{space.name} " in printed
 
     space.share("second", {"request": "0.7", "memory": "1Gi"}, REST, annotations=web)
     message = space.waits("second", "QuotaExceeded")

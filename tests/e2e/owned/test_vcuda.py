@@ -3,6 +3,7 @@
 import json
 import os
 import re
+from pathlib import Path
 
 import pytest
 
@@ -84,7 +85,8 @@ def usage(stage: Stage, node: OwnedNode) -> dict[str, Raw]:
 def test_published_pods_share_a_gpu_and_are_held_to_their_cores_and_memory(
     stage: Stage, owned_node: OwnedNode, space: Space
 ) -> None:
-    printed = pages.run(stage, pages.script("vcuda"), node=owned_node.name)
+    commands = pages.script("vcuda") + pages.script("topology")
+    printed = pages.run(stage, commands, node=owned_node.name)
     assert "\tGPU0\tGPU1\tCPU Affinity" in printed
     assert "└── GPU1" in printed
     assert '{"usage":{' in printed
@@ -142,7 +144,7 @@ def test_the_samples_of_gpu_managers_pages_see_the_memory_that_they_ask_for(
 
 
 def test_what_happens_to_a_pod_or_an_agent_changes_nobodys_gpus(
-    stage: Stage, owned_node: OwnedNode, space: Space
+    stage: Stage, owned_node: OwnedNode, space: Space, tmp_path: Path
 ) -> None:
     """S8, S12, S13, S14, N3 and N4 of Gaia's cases with a real kubelet."""
     stage.kubectl("label", "node", owned_node.name, "kubeshare.nthu/family=vcuda")
@@ -175,3 +177,10 @@ def test_what_happens_to_a_pod_or_an_agent_changes_nobodys_gpus(
             lambda: [len(cpus(space, name)) for name in names] == [1, 1], "a core for each share"
         )
         assert cpus(space, "half").isdisjoint(cpus(space, "rest"))
+        inside = f"kubectl config set-context --current --namespace={space.name}\n"
+        kubeconfig = tmp_path / "kubeconfig"
+        kubeconfig.write_bytes(stage.lab.kubeconfig.read_bytes())
+        commands = inside + pages.script("cpu-binding")
+        printed = pages.run(stage, commands, kubeconfig=kubeconfig, pod="half")
+        [bound] = re.findall(r"Cpus_allowed_list:\s*(\S+)", printed)
+        assert read_cpu_list(bound, "the page") == cpus(space, "half")
