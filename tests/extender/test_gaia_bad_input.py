@@ -8,29 +8,15 @@ from expectations.pods import expect_running
 from expectations.vgpus import expect_holding
 from fakes.cluster import FakeCluster, run_scenario
 from fakes.cluster.disruptions import label_node
-from fakes.cluster.doors import DOORS, begin, create, place
+from fakes.cluster.doors import DOORS, begin, create, expect_refused, place
 from fakes.cluster.predicates import bind, fit, placed
-from fakes.cluster.state import gates, the_pod
+from fakes.cluster.state import the_pod
 from fakes.cluster.vcuda import published
 from kubeshare.dialects.vcuda import CORE, CORE_LIMIT, LIMIT_ALONE, MEMORY
 from kubeshare.dialects.write_back import VCUDA_INDEX as INDEX
 from kubeshare.kube.resources import NODES, PODS
 
 both_doors = pytest.mark.parametrize("door", DOORS)
-
-
-async def reason_of(cluster: FakeCluster, door: str, name: str) -> str:
-    """Why a pod is not placed, as its condition or the filter says; it has no GPU."""
-    if door == "manifests":
-        await cluster.until(lambda: cluster.pod_condition(name).get("status") == "False")
-        assert gates(cluster, name)
-        found = str(cluster.pod_condition(name)["message"])
-    else:
-        result = await fit(cluster, name)
-        assert not result["NodeNames"]
-        found = result["Error"] or "; ".join(result["FailedNodes"].values())
-    assert name not in placed(cluster)
-    return found
 
 
 @both_doors
@@ -58,9 +44,7 @@ def test_what_nobody_can_have_is_refused_by_its_name(
     async def play(cluster: FakeCluster) -> None:
         await begin(cluster, door)
         create(cluster, door, "a", asked, **annotations)
-        assert words in await reason_of(cluster, door, "a")
-        if door == "manifests":
-            assert cluster.pod_condition("a")["reason"] == "Invalid"
+        await expect_refused(cluster, door, "a", words=words, reason="Invalid")
         await expect_holding(cluster)
 
     run_scenario(play, n1=2)
@@ -76,7 +60,7 @@ def test_containers_that_ask_for_two_families_are_refused(door: str) -> None:
             PODS, "a", "default", lambda found: found["spec"]["containers"].append(other)
         )
         await cluster.quiet(1)
-        assert "a pod asks for one of them" in await reason_of(cluster, door, "a")
+        await expect_refused(cluster, door, "a", words="a pod asks for one of them")
 
     run_scenario(play, n1=1)
 
@@ -88,9 +72,7 @@ def test_more_blocks_than_any_gpu_has_never_fit(door: str) -> None:
     async def play(cluster: FakeCluster) -> None:
         await begin(cluster, door)
         create(cluster, door, "a", "50/65")
-        assert "16Gi" in await reason_of(cluster, door, "a")
-        if door == "manifests":
-            assert cluster.pod_condition("a")["reason"] == "NeverFits"
+        await expect_refused(cluster, door, "a", words="16Gi", reason="NeverFits")
 
     run_scenario(play, n1=2)
 
@@ -144,7 +126,7 @@ def test_no_dedicated_node_is_a_reason(door: str) -> None:
         await cluster.quiet(1)
         create(cluster, door, "a", "50")
         words = {"manifests": "n1: not dedicated to vcuda pods", "extender": "no GPU device"}
-        assert words[door] in await reason_of(cluster, door, "a")
+        await expect_refused(cluster, door, "a", words=words[door])
 
     run_scenario(play, n1=1)
 
@@ -157,7 +139,7 @@ def test_a_node_whose_kubelet_offers_nothing_yet_is_a_reason() -> None:
             NODES, "n1", "", lambda node: node["status"]["allocatable"].update(gone)
         )
         create(cluster, "manifests", "a", "50")
-        assert f"n1: {CORE} 0 left, 50 asked" in await reason_of(cluster, "manifests", "a")
+        await expect_refused(cluster, "manifests", "a", words=f"n1: {CORE} 0 left, 50 asked")
 
     run_scenario(play, n1=1)
 

@@ -4,8 +4,8 @@ from typing import Final
 
 from expectations.pods import expect_running
 from fakes.cluster.cluster import FakeCluster
-from fakes.cluster.predicates import container, pod, schedule, start
-from fakes.cluster.state import the_pod
+from fakes.cluster.predicates import container, fit, placed, pod, schedule, start
+from fakes.cluster.state import gates, the_pod
 from fakes.cluster.vcuda import gated_pod, offer
 from kubeshare.kube.resources import NODES
 
@@ -46,6 +46,27 @@ async def place(
     if door == "extender":
         assert await schedule(cluster, name) == ""
     await expect_running(cluster, name)
+
+
+async def expect_refused(
+    cluster: FakeCluster, door: str, name: str, *, words: str = "", reason: str = ""
+) -> None:
+    """A pod has no GPU, and its condition or the filter's answer contains the words.
+
+    ``reason`` is that of the condition, where there is one.
+    """
+    if door == "manifests":
+        await cluster.until(lambda: cluster.pod_condition(name).get("status") == "False")
+        found = cluster.pod_condition(name)
+        assert reason in ("", found["reason"])
+        assert gates(cluster, name)
+        why = str(found["message"])
+    else:
+        result = await fit(cluster, name)
+        assert not result["NodeNames"]
+        why = result["Error"] or "; ".join(result["FailedNodes"].values())
+    assert words in why
+    assert name not in placed(cluster)
 
 
 def node_of(cluster: FakeCluster, name: str) -> str:
