@@ -90,8 +90,9 @@ format: setup ## rewrite Python and C in the project's format
 	$(VENV)/bin/ruff format .
 	$(MAKE) --no-print-directory -C native format CLANG_FORMAT="$(CURDIR)/$(VENV)/bin/clang-format"
 
+# None of these is in a group of pytest-xdist, and without groups it has less to send.
 test-fast: native ## the tests that need no root, no network and no lab (under a minute)
-	$(PYTEST) -q $(PARALLEL) --hypothesis-profile=few -m "not lab and not apiserver and not slow and not serial" $(ARGS)
+	$(PYTEST) -q $(PARALLEL) --dist=load --hypothesis-profile=few -m "not lab and not apiserver and not slow and not serial" $(ARGS)
 
 # All phases run whatever the others found; the exit status says whether one failed. The labs mostly
 # wait, so the parallel phase runs beside them, with a low priority.

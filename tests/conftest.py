@@ -6,7 +6,7 @@ from collections.abc import Generator, Iterator
 import pytest
 from hypothesis import HealthCheck, settings
 
-from few_examples import limit_examples
+from few_examples import drawing_few, limit_examples
 from kubeshare import native
 from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.control_plane.api_server import ApiServer, local_api_server
@@ -21,7 +21,7 @@ settings.register_profile(
 _UNTIMED = settings.get_profile("untimed")
 settings.register_profile("same", _UNTIMED, derandomize=True)
 settings.register_profile("fresh", _UNTIMED, derandomize=False)
-# While one works: see `pytest_collection_modifyitems`.
+# For `make test-fast`: its numbers are where it is asked for.
 settings.register_profile("few", settings.get_profile("same"))
 settings.load_profile("same")
 
@@ -48,7 +48,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             # One worker of pytest-xdist takes them all.
             item.add_marker(pytest.mark.xdist_group("apiserver"))
     items.sort(key=_place)
-    if settings.get_current_profile_name() == "few":
+    if drawing_few():
         limit_examples(items, examples=30, episodes=20)
 
 

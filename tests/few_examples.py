@@ -10,6 +10,11 @@ _SETTINGS = "_hypothesis_internal_use_settings"
 """Where hypothesis keeps the settings of a test function."""
 
 
+def drawing_few() -> bool:
+    """Whether this run draws few examples, as ``make test-fast`` does."""
+    return settings.get_current_profile_name() == "few"
+
+
 def limit_examples(items: Iterable[pytest.Item], *, examples: int, episodes: int) -> None:
     """Limit the examples of each test and the episodes of each state machine."""
     for item in items:

@@ -4,7 +4,7 @@ import ast
 import re
 import sys
 import tomllib
-from collections.abc import Iterator
+from functools import cache
 from importlib.metadata import distribution
 from pathlib import Path
 
@@ -21,17 +21,22 @@ LAB = ("demo", "fakegpu", "lab")
 def imported(folder: Path, *without: str) -> set[str]:
     """The top-level modules that are imported below a folder."""
 
-    def names(tree: ast.AST) -> Iterator[str]:
-        for node in ast.walk(tree):
-            if isinstance(node, ast.Import):
-                yield from (alias.name.partition(".")[0] for alias in node.names)
-            elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
-                yield node.module.partition(".")[0]
-
     skipped = {SOURCES / name for name in without}
     files = [each for each in folder.rglob("*.py") if not skipped & set(each.parents)]
-    found = {name for file in files for name in names(ast.parse(file.read_text()))}
+    found = {name for file in files for name in imported_by(file)}
     return found - set(sys.stdlib_module_names) - {"kubeshare"}
+
+
+@cache
+def imported_by(file: Path) -> frozenset[str]:
+    """The top-level modules that a file imports."""
+    found: set[str] = set()
+    for node in ast.walk(ast.parse(file.read_text())):
+        if isinstance(node, ast.Import):
+            found.update(alias.name.partition(".")[0] for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module and not node.level:
+            found.add(node.module.partition(".")[0])
+    return frozenset(found)
 
 
 def declared(extra: str = "") -> list[str]:
