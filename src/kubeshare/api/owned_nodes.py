@@ -86,7 +86,11 @@ def family_of(node: Node) -> str:
     labels = node.metadata.labels
     if LABEL_FAMILY in labels:
         return labels[LABEL_FAMILY]
-    found = (each.name for each in families.FAMILIES if each.node_label in labels.items())
+    found = (
+        family.name
+        for family in families.FAMILIES
+        if any(label in labels.items() for label in family.node_labels)
+    )
     return next(found, "")
 
 

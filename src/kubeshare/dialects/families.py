@@ -62,7 +62,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
         is_annotation: whether a key is one of these.
         assigned: the one of them that is ``true`` from the first container on.
         legacy_placement_of: reads where the published system placed a pod.
-        node_label: the label, key and value, by which the published system selects its nodes.
+        node_labels: the labels, key and value, by which the published system selects its nodes.
     """
 
     name: str
@@ -73,7 +73,7 @@ class Family(msgspec.Struct, frozen=True, kw_only=True):
     is_annotation: Callable[[str], bool]
     assigned: str
     legacy_placement_of: Reader
-    node_label: tuple[str, str]
+    node_labels: tuple[tuple[str, str], ...]
 
     def is_named_in(self, limits: Iterable[Iterable[str]]) -> bool:
         """Whether the limits of some container name one of the resources."""
@@ -89,7 +89,8 @@ GPUSHARE: Final = Family(
     is_annotation=GPUSHARE_ANNOTATIONS.__contains__,
     assigned=GPUSHARE_ASSIGNED,
     legacy_placement_of=gpushare_placement_of,
-    node_label=("gpushare", "true"),
+    # The second is that of Alibaba Cloud, for nodes that isolate memory.
+    node_labels=(("gpushare", "true"), ("cgpu", "true")),
 )
 VCUDA: Final = Family(
     name=vcuda.FAMILY,
@@ -100,7 +101,7 @@ VCUDA: Final = Family(
     is_annotation=is_of_vcuda,
     assigned=VCUDA_ASSIGNED,
     legacy_placement_of=vcuda_placement_of,
-    node_label=("nvidia-device-enable", "enable"),
+    node_labels=(("nvidia-device-enable", "enable"),),
 )
 FAMILIES: Final = (GPUSHARE, VCUDA)
 

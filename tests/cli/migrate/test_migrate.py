@@ -70,6 +70,11 @@ def published(node: Raw) -> None:
     node["metadata"]["labels"]["gpushare"] = "true"
 
 
+def isolating(node: Raw) -> None:
+    del node["metadata"]["labels"]["gpushare"]
+    node["metadata"]["labels"]["cgpu"] = "true"
+
+
 def legacy(cluster: FakeCluster) -> None:
     """Two nodes of gpushare with pods, as KubeShare finds them."""
     cluster.deadline = LONG
@@ -101,6 +106,17 @@ def stop_plugin(cluster: FakeCluster, node: str) -> None:
     """Alibaba's plugin leaves with its label."""
     cluster.server.change(NODES, node, "", lambda obj: obj["metadata"]["labels"].pop("gpushare"))
     stop(cluster, node)
+
+
+@scenario(n1=2, n2=2)
+async def test_a_plugin_that_isolates_memory_is_stopped_by_its_own_label(
+    cluster: FakeCluster,
+) -> None:
+    legacy(cluster)
+    cluster.server.change(NODES, "n1", "", isolating)
+    cluster.start()
+    applied = await migrate(cluster, "apply", "n1")
+    assert applied.fields["nodes"][0]["next"][0] == "kubectl label node n1 cgpu-"
 
 
 @scenario(n1=2, n2=2)

@@ -433,6 +433,7 @@ async def test_a_vgpu_that_waits_for_a_gpu_of_an_owned_node_gets_a_static_one(
     [
         {"kubeshare.nthu/family": "vcuda"},
         {"gpushare": "true"},
+        {"cgpu": "true"},
         {"nvidia-device-enable": "enable"},
     ],
 )

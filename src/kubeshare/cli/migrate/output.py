@@ -78,7 +78,7 @@ def given_back_fields(system: str, nodes: Sequence[GivenBack]) -> dict[str, Any]
 
 
 def _after(system: str, node: GivenBack) -> Iterator[str]:
-    key, value = SYSTEMS[system].node_label
+    key, value = SYSTEMS[system].node_labels[0]
     yield f"kubectl wait --for=jsonpath={{.status.mode}}=shared gpunode/{node.name} --timeout=5m"
     yield f"kubectl label node {node.name} {key}={value}"
     yield f"kubectl uncordon {node.name}"

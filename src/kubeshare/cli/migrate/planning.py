@@ -93,8 +93,8 @@ def _of_node(
 
 
 def _published_label(node: Node, family: Family) -> str:
-    key, value = family.node_label
-    return key if node.metadata.labels.get(key) == value else ""
+    labels = node.metadata.labels.items()
+    return next((label[0] for label in family.node_labels if label in labels), "")
 
 
 def _by_number(found: GPUNode | None) -> dict[int, GPUDevice]:
