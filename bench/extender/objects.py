@@ -5,7 +5,7 @@ Both extenders can read the same cluster: ours counts the holders, Alibaba's the
 
 import random
 from collections.abc import Callable, Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 from kubeshare.api.owned_nodes import static_name
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
@@ -15,10 +15,26 @@ from kubeshare.simulator.control import FakeApiServer
 
 Raw = dict[str, Any]
 
+
+class Size(NamedTuple):
+    """The GPUs of a node.
+
+    Attributes:
+        gpus: how many.
+        units: of each.
+        unit: in bytes.
+    """
+
+    gpus: int
+    units: int
+    unit: int
+
+
 GPUS: Final = 8
 """GPUs of a node."""
 UNITS: Final = 16
 """GiB of a GPU."""
+SIZE: Final = Size(GPUS, UNITS, GI)
 PADDING: Final = {f"annotation-{number}": "x" * 60 for number in range(16)}
 """Annotations that make a Node 1.4 KB long."""
 POD_UNITS: Final = 3
@@ -33,6 +49,7 @@ def seed_owned_node(
     name: str,
     holders: Callable[[str], list[Raw]],
     annotations: Mapping[str, str] | None = None,
+    size: Size = SIZE,
 ) -> list[str]:
     """Add a node of gpushare whose GPUs KubeShare owns.
 
@@ -41,18 +58,21 @@ def seed_owned_node(
         name: of the node.
         holders: name of a vGPU → its holders.
         annotations: of the Node.
+        size: its GPUs.
 
     Returns:
         the names of its vGPUs, by index.
     """
     labels = {"gpushare": "true"}
     metadata = {"name": name, "labels": labels, "annotations": dict(annotations or {})}
-    offered = {"aliyun.com/gpu-mem": str(GPUS * UNITS), "aliyun.com/gpu-count": str(GPUS)}
+    units = str(size.gpus * size.units)
+    offered = {"aliyun.com/gpu-mem": units, "aliyun.com/gpu-count": str(size.gpus)}
     both = {"capacity": offered, "allocatable": offered}
     server.seed(NODES, {"metadata": metadata, "status": both})
-    uuids = [f"GPU-{name}-{number}" for number in range(GPUS)]
+    uuids = [f"GPU-{name}-{number}" for number in range(size.gpus)]
+    memory = {"memoryBytes": size.units * size.unit}
     devices = [
-        {"uuid": uuid, "index": index, "model": "V100", "memoryBytes": UNITS * GI}
+        {"uuid": uuid, "index": index, "model": "V100", **memory}
         for index, uuid in enumerate(uuids)
     ]
     owned = {"type": "Owned", "status": "True", "reason": "Owned"}
@@ -68,20 +88,19 @@ def seed_owned_node(
     for uuid, vgpu in zip(uuids, names, strict=True):
         spec = {"nodeName": name, "uuid": uuid, "model": "V100", "pool": "static"}
         status = {"phase": "Active", "holders": holders(vgpu)}
-        memory = {"memoryBytes": UNITS * GI}
         server.seed(VGPUS, {"metadata": {"name": vgpu}, "spec": spec | memory, "status": status})
     return names
 
 
-def holder(demand: str, units: int) -> Raw:
-    """A holder of so many GiB, with the compute that follows the memory."""
+def holder(demand: str, units: int, size: Size = SIZE) -> Raw:
+    """A holder of so many units, with the compute that follows the memory."""
     return {
         "demand": demand,
         "namespace": SPACE,
         "name": demand,
         "podUid": demand,
-        "requestMicros": MICROS * units // UNITS,
-        "memoryBytes": units * GI,
+        "requestMicros": MICROS * units // size.units,
+        "memoryBytes": units * size.unit,
     }
 
 
@@ -107,7 +126,7 @@ class SharedCluster:
             for index, vgpu in enumerate(vgpus):
                 self._places.append((node, index, vgpu))
                 for pod in self._pods[vgpu]:
-                    self._seed_pod(pod, node, index)
+                    seed_placed_pod(self.server, pod, (node, index), POD_UNITS)
         # The history of all that was seeded, which no watch replays.
         self.server.compact()
 
@@ -122,7 +141,7 @@ class SharedCluster:
         pods = self._pods[vgpu]
         if len(pods) < MOST_PODS:
             pods.append(self._new_name())
-            self._seed_pod(pods[-1], node, index)
+            seed_placed_pod(self.server, pods[-1], (node, index), POD_UNITS)
         else:
             self.server.remove(PODS, pods.pop(), SPACE)
 
@@ -140,24 +159,36 @@ class SharedCluster:
         self._created += 1
         return f"pod-{self._created}"
 
-    def _seed_pod(self, name: str, node: str, index: int) -> None:
-        annotations = {
-            "ALIYUN_COM_GPU_MEM_IDX": str(index),
-            "ALIYUN_COM_GPU_MEM_POD": str(POD_UNITS),
-            "ALIYUN_COM_GPU_MEM_DEV": str(UNITS),
-            "ALIYUN_COM_GPU_MEM_ASSIGNED": "true",
-            "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1700000000000000000",
-        }
-        metadata = {"name": name, "namespace": SPACE, "uid": name, "annotations": annotations}
-        spec = {"nodeName": node, "containers": [container(POD_UNITS)]}
-        running = {"phase": "Running"}
-        self.server.seed(PODS, {"metadata": metadata, "spec": spec, "status": running})
+
+def seed_placed_pod(
+    server: FakeApiServer, name: str, gpu: tuple[str, int], units: int, size: Size = SIZE
+) -> None:
+    """Add a running pod with the annotations of Alibaba's extender.
+
+    Args:
+        server: gets the pod.
+        name: of the pod.
+        gpu: node and index.
+        units: that the pod has.
+        size: the GPUs of the node.
+    """
+    node, index = gpu
+    annotations = {
+        "ALIYUN_COM_GPU_MEM_IDX": str(index),
+        "ALIYUN_COM_GPU_MEM_POD": str(units),
+        "ALIYUN_COM_GPU_MEM_DEV": str(size.units),
+        "ALIYUN_COM_GPU_MEM_ASSIGNED": "true",
+        "ALIYUN_COM_GPU_MEM_ASSUME_TIME": "1700000000000000000",
+    }
+    metadata = {"name": name, "namespace": SPACE, "uid": name, "annotations": annotations}
+    spec = {"nodeName": node, "containers": [container(units)]}
+    server.seed(PODS, {"metadata": metadata, "spec": spec, "status": {"phase": "Running"}})
 
 
-def container(units: int) -> Raw:
+def container(units: int, name: str = "main") -> Raw:
     """A container that asks for so many units, after admission."""
     limits = {"aliyun.com/gpu-mem": str(units), "kubeshare.nthu/vgpu": "1"}
-    return {"name": "main", "image": "x", "resources": {"limits": limits}}
+    return {"name": name, "image": "x", "resources": {"limits": limits}}
 
 
 def filter_arguments(units: int) -> Raw:

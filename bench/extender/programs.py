@@ -14,7 +14,7 @@ from typing import Any, Final
 import yaml
 from msgspec import Struct
 
-from kubeshare.extender.service import PREFIX
+from kubeshare.extender.service import INSPECT, PREFIX
 from kubeshare.lab import processes
 from kubeshare.lab.control_plane.ports import reserve_ports
 
@@ -67,6 +67,17 @@ class Extender:
             CallError: the extender refuses.
         """
         return self._decode(*self._send(verb, arguments))
+
+    def inspect(self) -> dict[str, list[int]]:
+        """Name of each node that it knows → the units in use of each GPU.
+
+        Raises:
+            CallError: the extender refuses.
+        """
+        self._connection.request("GET", INSPECT)
+        response = self._connection.getresponse()
+        nodes = self._decode(response.status, response.read())["nodes"]
+        return {each["name"]: [gpu["usedGPU"] for gpu in each["devs"]] for each in nodes}
 
     def filter(self, arguments: bytes) -> Answer:
         """Sends a filter.
