@@ -59,6 +59,7 @@ def pytest_collection() -> Generator[None, object, object]:
     try:
         return (yield)
     finally:
+        gc.collect()
         gc.freeze()
         gc.enable()
 
