@@ -146,20 +146,33 @@ def test_the_samples_of_gpu_managers_pages_see_the_memory_that_they_ask_for(
 def test_what_happens_to_a_pod_or_an_agent_changes_nobodys_gpus(
     stage: Stage, owned_node: OwnedNode, space: Space, tmp_path: Path
 ) -> None:
-    """S8, S12, S13, S14, N3 and N4 of Gaia's cases with a real kubelet."""
+    """S4, S6, S8, S9, S11 to S14, N3 and N4 of Gaia's cases with a real kubelet."""
     stage.kubectl("label", "node", owned_node.name, "kubeshare.nthu/family=vcuda")
-    until_offered(owned_node)
+    until_offered(owned_node)  # S6
     # S12: it is deleted while it starts. S8: a whole GPU, and at once a share.
     create(space, "gone", resting(200, 0))
     space.delete("pod", "gone")
     create(space, "whole", resting(100, 0))
-    names = ("half", "rest")
-    for name in names:
-        create(space, name, resting(50, 4), **{"kubeshare.nthu/cpuCores": "1"})
+    # S9, S11: two pods at once, of equal cores and different memory. S4: they name GPUs.
+    blocks = {"half": 4, "rest": 8}
+    names = tuple(blocks)
+    for number, name in enumerate(names):
+        named = {"tencent.com/predicate-gpu-idx-0": str(number), "kubeshare.nthu/cpuCores": "1"}
+        create(space, name, resting(50, blocks[name]), **named)
     for name in ("whole", *names):
         space.until_phase(name, "Running")
     held = {name: holders_of(space, name) for name in ("whole", *names)}
     assert held["half"] == held["rest"] != held["whole"]
+    memory = {
+        holder["name"]: holder["memoryBytes"]
+        for vgpu in stage.vgpus()
+        for holder in vgpu["status"].get("holders", ())
+        if holder["name"] in blocks
+    }
+    assert memory == {name: each * BLOCK for name, each in blocks.items()}
+    for name in names:
+        indices = [published(space, each)["predicate-gpu-idx-0"] for each in ("half", name)]
+        assert indices[0] == indices[1]
     # S14: a container is started again.
     index = published(space, "half")["predicate-gpu-idx-0"]
     space.run("half", "touch", STOP)
