@@ -13,6 +13,10 @@ from msgspec import Struct
 P4: Final = "SOC(PXB(0,1),PIX(2,3))"
 SIX: Final = "SOC(PHB(PIX(0,1),PIX(2,3)),PIX(4,5))"
 EIGHT: Final = "SOC(PHB(PIX(0,1),PIX(2,3)),PHB(PIX(4,5),PIX(6,7)))"
+SIXTEEN: Final = (
+    "SOC(PHB(PIX(0,1),PIX(2,3)),PHB(PIX(4,5),PIX(6,7)),"
+    "PHB(PIX(8,9),PIX(10,11)),PHB(PIX(12,13),PIX(14,15)))"
+)
 
 BLOCKS: Final = 1
 """Blocks of memory of each share."""
@@ -75,3 +79,9 @@ CASES: Final = (
     Case("eight GPUs, 2 GPUs beside a shared one", EIGHT, (200,), {"3": 50}),
     Case("eight GPUs, 4 GPUs beside a busy one", EIGHT, (400,), {"0": 100}),
 )
+
+SWEEP: Final = tuple(
+    Case(f"a pair of {size} idle GPUs", tree, (200,), {})
+    for size, tree in ((2, "PIX(0,1)"), (4, P4), (8, EIGHT), (16, SIXTEEN))
+)
+"""Nodes of growing size, for the time of a decision (experiment 5)."""

@@ -1,12 +1,14 @@
 """The same cases on a real API server and kube-scheduler, and the time until a pod is bound.
 
-The node exists as objects only, and the bench writes what a device manager and a node agent would:
-who owns the GPUs, and what is in use at the start of a case. KubeShare's scheduler and extender and
-kube-scheduler are the real programs. Experiment 5 of the paper compares the time with stock
-Kubernetes, which gives whole GPUs only and knows no links.
+The nodes exist as objects only, one for each tree; a pod selects that of its case. The bench
+writes what a device manager and a node agent would: who owns the GPUs, and what is in use at the
+start of a case. KubeShare's scheduler and extender and kube-scheduler are the real programs.
+Experiment 5 of the paper compares the time with stock Kubernetes, which gives whole GPUs only and
+knows no links.
 """
 
 import asyncio
+import random
 import time
 from collections import Counter
 from collections.abc import Mapping, Sequence
@@ -16,7 +18,8 @@ from typing import Any, Final
 import yaml
 
 from bench.cluster.control_plane import EXTENDER, SCHEDULER, Cluster, cluster
-from bench.gaia.cases import BLOCKS, CASES, P4, Case
+from bench.gaia.cases import BLOCKS, CASES, SWEEP, Case
+from bench.gaia.placement import SEED
 from bench.report import median, percentile
 from kubeshare.api.owned_nodes import static_name
 from kubeshare.api.types import core_v1
@@ -32,8 +35,7 @@ from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.resources import CONFIG_MAPS, NODES, PODS, RESOURCE_SLICES
 from kubeshare.node.dra.resource_slice import slice_body
 
-NODE: Final = "gaia"
-GPUS: Final = 4
+HOSTNAME: Final = "kubernetes.io/hostname"
 MEMORY_BYTES: Final = 8 * GI
 SECONDS: Final = 30.0
 DELIVERY_SECONDS: Final = 0.2
@@ -51,10 +53,11 @@ def run(runs: int) -> bool:
 
 
 async def _measure(there: Cluster, runs: int) -> bool:
-    cases = [case for case in CASES if case.paper and not case.shuffled]
+    cases = (*CASES, *SWEEP)
     async with Client.connect(there.server.kubeconfig) as client:
         player = _Player(client)
-        await player.make_node()
+        for tree in dict.fromkeys(case.tree for case in cases):
+            await player.make_node(tree)
         await asyncio.to_thread(there.start, SCHEDULER, EXTENDER)
         async with player.watching():
             stock = await player.times_of_stock(cases, runs)
@@ -78,6 +81,7 @@ class _Player:
         self._bound: dict[str, asyncio.Future[float]] = {}
         self._reflector.subscribe(lambda change: self._changed(change.object))
         self._number = 0
+        self._draw = random.Random(SEED)
 
     def watching(self) -> "_Watching":
         return _Watching(self._reflector)
@@ -87,50 +91,47 @@ class _Player:
         if pod.spec.node_name and waiter is not None and not waiter.done():
             waiter.set_result(time.monotonic())
 
-    async def make_node(self) -> None:
-        """The node of the paper, which KubeShare owns."""
-        labels = {
-            "kubernetes.io/hostname": NODE,
-            "kubeshare.nthu/gpus": "owned",
-            "kubeshare.nthu/family": "vcuda",
-        }
+    async def make_node(self, tree: str) -> None:
+        """A node with the GPUs of a tree, which KubeShare owns."""
+        links = read_notation(tree, "the tree")
+        node, count = _node(tree), len(links)
+        labels = {HOSTNAME: node, "kubeshare.nthu/gpus": "owned", "kubeshare.nthu/family": "vcuda"}
         client = self._client
-        made = await client.create(NODES, {"metadata": {"name": NODE, "labels": labels}})
-        room = {"cpu": "64", "memory": "512Gi", "pods": "250", WHOLE_GPU_RESOURCE: str(GPUS)}
-        room |= {CORE: str(CORES * GPUS), MEMORY: str(GPUS * MEMORY_BYTES // BLOCK)}
+        made = await client.create(NODES, {"metadata": {"name": node, "labels": labels}})
+        room = {"cpu": "64", "memory": "512Gi", "pods": "250", WHOLE_GPU_RESOURCE: str(count)}
+        room |= {CORE: str(CORES * count), MEMORY: str(count * MEMORY_BYTES // BLOCK)}
         ready = [{"type": "Ready", "status": "True"}]
         status = {"allocatable": room, "capacity": room, "conditions": ready}
-        await client.merge_patch(NODES, NODE, {"status": status}, subresource="status")
-        await client.merge_patch(NODES, NODE, {"spec": {"taints": None}})
-        links = read_notation(P4, "the paper's node")
+        await client.merge_patch(NODES, node, {"status": status}, subresource="status")
+        await client.merge_patch(NODES, node, {"spec": {"taints": None}})
         devices = [
-            {"uuid": _uuid(index), "index": index, "minor": index, "model": "Tesla P4"}
+            {"uuid": _uuid(node, index), "index": index, "minor": index, "model": "Tesla P4"}
             | {"memoryBytes": MEMORY_BYTES}
-            for index in range(GPUS)
+            for index in range(count)
         ]
         pairs = [
             {"a": a, "b": b, "link": name_of(links[a][b])}
-            for a in range(GPUS)
-            for b in range(a + 1, GPUS)
+            for a in range(count)
+            for b in range(a + 1, count)
         ]
-        spec = {"count": GPUS, "devices": devices, "links": pairs}
+        spec = {"count": count, "devices": devices, "links": pairs}
         spec |= {"supportsOwned": True, "supportsShares": True}
-        await client.create(GPUNODES, {"metadata": {"name": NODE}, "spec": spec})
+        await client.create(GPUNODES, {"metadata": {"name": node}, "spec": spec})
         since = "2026-01-01T00:00:00Z"
         owned = {"type": "Owned", "status": "True", "reason": "Owned", "message": "the bench's"}
         await client.merge_patch(
             GPUNODES,
-            NODE,
+            node,
             {"status": {"mode": "owned", "conditions": [owned | {"lastTransitionTime": since}]}},
             subresource="status",
         )
-        await client.create(RESOURCE_SLICES, slice_body(NODE, made["metadata"]["uid"]))
-        for index in range(GPUS):
-            name = static_name(_uuid(index))
-            spec = {"nodeName": NODE, "gpuid": name, "pool": "static", "model": "Tesla P4"}
-            spec |= {"uuid": _uuid(index), "memoryBytes": MEMORY_BYTES}
+        await client.create(RESOURCE_SLICES, slice_body(node, made["metadata"]["uid"]))
+        for index in range(count):
+            name = static_name(_uuid(node, index))
+            spec = {"nodeName": node, "gpuid": name, "pool": "static", "model": "Tesla P4"}
+            spec |= {"uuid": _uuid(node, index), "memoryBytes": MEMORY_BYTES}
             await client.create(VGPUS, {"metadata": {"name": name}, "spec": spec})
-        await self._use({})
+        await self._use(tree, {})
 
     async def hand_over(self) -> None:
         """Let the extender place the pods."""
@@ -152,7 +153,7 @@ class _Player:
                 for cores, counts in zip(case.requests, found, strict=True)
             )
             print(f"  {case.name}: {here}")
-            pairs = zip(found, case.paper, strict=True)
+            pairs = zip(found, case.paper, strict=bool(case.paper))
             contradicts |= any(not counts.keys() <= paper.keys() for counts, paper in pairs)
         return contradicts, times
 
@@ -160,39 +161,41 @@ class _Player:
         found: list[Counter[str]] = [Counter() for _ in case.requests]
         taken: list[float] = []
         for _ in range(runs):
-            await self._use(case.before)
+            await self._use(case.tree, case.before)
             names = []
-            for counts, cores in zip(found, case.requests, strict=True):
+            arrivals = list(zip(found, case.requests, strict=True))
+            if case.shuffled:
+                self._draw.shuffle(arrivals)
+            for counts, cores in arrivals:
                 limits = {CORE: str(cores)} | ({MEMORY: str(BLOCKS)} if cores < CORES else {})
-                name, seconds = await self._schedule(limits)
+                name, seconds = await self._schedule(case.tree, limits)
                 names.append(name)
                 taken.append(seconds * 1000)
                 counts[await self._gpus_of(name)] += 1
             await self._remove(names)
-        await self._use({})
+        await self._use(case.tree, {})
         return found, taken
 
     async def times_of_stock(self, cases: Sequence[Case], runs: int) -> Times:
         """How long pods take that ask for whole GPUs in Kubernetes' own way."""
         times: Times = {}
         for case in cases:
-            if any(cores % CORES for cores in case.requests):
+            if any(cores % CORES for cores in (*case.requests, *case.before.values())):
                 continue
             taken = times[case.name] = []
             for _ in range(runs):
                 in_use = [
-                    (await self._schedule({WHOLE_GPU_RESOURCE: str(cores // CORES)}))[0]
+                    (await self._schedule(case.tree, _whole(cores)))[0]
                     for cores in case.before.values()
                 ]
                 for cores in case.requests:
-                    limits = {WHOLE_GPU_RESOURCE: str(cores // CORES)}
-                    name, seconds = await self._schedule(limits)
+                    name, seconds = await self._schedule(case.tree, _whole(cores))
                     in_use.append(name)
                     taken.append(seconds * 1000)
                 await self._remove(in_use)
         return times
 
-    async def _schedule(self, limits: Mapping[str, str]) -> tuple[str, float]:
+    async def _schedule(self, tree: str, limits: Mapping[str, str]) -> tuple[str, float]:
         """Create a pod; its name, and the seconds until it is bound."""
         self._number += 1
         name = f"pod-{self._number}"
@@ -200,7 +203,8 @@ class _Player:
         main = {"name": "main", "image": "any", "resources": {"limits": limits}}
         started = time.monotonic()
         metadata = {"name": name, "namespace": "default"}
-        await self._client.create(PODS, {"metadata": metadata, "spec": {"containers": [main]}})
+        spec = {"containers": [main], "nodeSelector": {HOSTNAME: _node(tree)}}
+        await self._client.create(PODS, {"metadata": metadata, "spec": spec})
         async with asyncio.timeout(SECONDS):
             bound = await waiter
         del self._bound[name]
@@ -224,12 +228,12 @@ class _Player:
                 continue
         await asyncio.sleep(DELIVERY_SECONDS)
 
-    async def _use(self, before: Mapping[str, int]) -> None:
-        """Let these GPUs be in use, by somebody who is no pod of the case, and no others."""
-        for index in range(GPUS):
-            cores = before.get(str(index), 0)
-            status = {"phase": "Active" if cores else "Idle", "holders": _holders(index, cores)}
-            name = static_name(_uuid(index))
+    async def _use(self, tree: str, before: Mapping[str, int]) -> None:
+        """Let these GPUs of a node be in use, by somebody who is no pod of the case, no others."""
+        for index in range(len(read_notation(tree, "the tree"))):
+            cores, uuid = before.get(str(index), 0), _uuid(_node(tree), index)
+            status = {"phase": "Active" if cores else "Idle", "holders": _holders(uuid, cores)}
+            name = static_name(uuid)
             await self._client.merge_patch(VGPUS, name, {"status": status}, subresource="status")
         await asyncio.sleep(DELIVERY_SECONDS)
 
@@ -248,34 +252,49 @@ class _Watching:
         self._task.cancel()
 
 
-def _holders(index: int, cores: int) -> list[dict[str, Any]]:
+def _holders(uuid: str, cores: int) -> list[dict[str, Any]]:
     if not cores:
         return []
     micros = cores * MICROS // CORES
     memory = MEMORY_BYTES if cores == CORES else BLOCKS * BLOCK
-    uid = f"in-use-{index}"
+    uid = f"in-use-{uuid[-4:]}"
     amounts = {"requestMicros": micros, "limitMicros": micros, "memoryBytes": memory}
     return [{"demand": uid, "podUid": uid, "namespace": "default", "name": uid, **amounts}]
 
 
+def _whole(cores: int) -> dict[str, str]:
+    """What a pod asks for in Kubernetes' own way."""
+    return {WHOLE_GPU_RESOURCE: str(cores // CORES)}
+
+
+def _node(tree: str) -> str:
+    """The name of the node with the GPUs of a tree, by their number."""
+    return f"gaia-{len(read_notation(tree, 'the tree')):02}"
+
+
 def _index(vgpu: Mapping[str, Any]) -> int:
-    return next(index for index in range(GPUS) if vgpu["spec"]["uuid"] == _uuid(index))
+    return int(vgpu["spec"]["uuid"][-2:])
 
 
-def _uuid(index: int) -> str:
-    return f"GPU-00000000-0000-0000-0000-00000000000{index}"
+def _uuid(node: str, index: int) -> str:
+    return f"GPU-00000000-0000-0000-0000-00000000{node[-2:]}{index:02}"
 
 
-def _print_times(cases: Sequence[Case], *columns: Times) -> None:
+def _print_times(cases: Sequence[Case], stock: Times, ours: Times, through: Times) -> None:
     print(
         "\nExperiment 5: ms from the creation of a pod until it is bound, median (90th percentile)"
+        "\nand how many times that of kube-scheduler alone"
     )
-    print(f"  {'':52s} kube-scheduler   KubeShare's      kube-scheduler")
-    print(f"  {'':52s} alone            scheduler        and extender")
+    print(f"  {'':52s} kube-scheduler   KubeShare's             kube-scheduler")
+    print(f"  {'':52s} alone            scheduler               and extender")
     for case in cases:
-        each = "".join(f"{_shown(times.get(case.name, [])):17s}" for times in columns)
-        print(f"  {case.name:52s} {each}")
+        alone = stock.get(case.name, [])
+        each = "".join(f"{_shown(times[case.name], alone):24s}" for times in (ours, through))
+        print(f"  {case.name:52s} {_shown(alone):17s}{each}".rstrip())
 
 
-def _shown(taken: Sequence[float]) -> str:
-    return f"{median(taken):.0f} ({percentile(taken, 90):.0f})" if taken else "-"
+def _shown(taken: Sequence[float], baseline: Sequence[float] = ()) -> str:
+    if not taken:
+        return "-"
+    ratio = f" x{median(taken) / median(baseline):.1f}" if baseline else ""
+    return f"{median(taken):.0f} ({percentile(taken, 90):.0f}){ratio}"
