@@ -49,6 +49,17 @@ async def test_a_pod_is_bound_to_a_gpu_with_the_annotations_of_gpushare(
     assert holder["podUid"] == holder["demand"] == the_pod(cluster, "a")["metadata"]["uid"]
 
 
+@scenario(n1=1, n2=1)
+async def test_a_refusal_says_nothing_of_other_nodes(cluster: FakeCluster) -> None:
+    await start(cluster)
+    pod(cluster, "p", 17)
+    status, error = await bind(cluster, "p")
+    assert status == 500
+    assert error.endswith("memory: 17Gi asked, and the largest GPU has 16Gi")
+    assert "n1/" in error
+    assert "n2" not in error
+
+
 @scenario(n1=2)
 async def test_the_fullest_gpu_that_fits_is_chosen(cluster: FakeCluster) -> None:
     await start(cluster)
