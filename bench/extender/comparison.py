@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
@@ -89,6 +90,11 @@ def _holding(holders: list[Raw]) -> Callable[[Raw], object]:
     return change
 
 
+def _used(node: Mapping[str, Any] | None) -> list[int]:
+    """The units in use of each GPU of a node; empty if it is unknown."""
+    return [gpu["usedGPU"] for gpu in node["devs"]] if node else []
+
+
 def _pod(name: str, units: Sequence[int]) -> Raw:
     containers = [container(each, f"c{number}") for number, each in enumerate(units)]
     metadata = {"name": name, "namespace": SPACE, "uid": name}
@@ -122,17 +128,26 @@ class Comparison(Struct):
         await self.settle(nodes)
 
     async def settle(self, expected: Mapping[str, Sequence[int]]) -> None:
-        """Wait until both know these nodes, with so much in use of their GPUs."""
+        """Wait until both know these nodes, with so much in use of their GPUs, and compare.
+
+        Raises:
+            CallError: one does not within a minute.
+        """
+        views = []
         known = json.dumps(filter_arguments(1) | {"NodeNames": [*expected]}).encode()
-        for cluster, extender in self.sides:
-            del cluster
-            async with asyncio.timeout(_SECONDS):
-                while True:
-                    await asyncio.to_thread(extender.call, "filter", known)  # Alibaba's reads them
-                    found = await asyncio.to_thread(extender.inspect)
-                    if all(found.get(name) == [*used] for name, used in expected.items()):
-                        break
-                    await asyncio.sleep(0.01)
+        for _, extender in self.sides:
+            deadline = time.monotonic() + _SECONDS
+            while True:
+                await asyncio.to_thread(extender.call, "filter", known)  # Alibaba's reads them
+                found = await asyncio.to_thread(extender.inspect)
+                if all(_used(found.get(name)) == [*used] for name, used in expected.items()):
+                    break
+                if time.monotonic() > deadline:
+                    raise CallError(f"inspect shows {found}, not {expected}")
+                await asyncio.sleep(0.01)
+            views.append({name: found[name] for name in expected})
+        if views[0] != views[1]:
+            self.differences.append(f"inspect: {views[0]}, {views[1]}")
 
     async def schedule(
         self,

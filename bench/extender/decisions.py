@@ -22,6 +22,7 @@ from bench.extender.api_server import serving
 from bench.extender.comparison import WAITS, Cluster, Comparison
 from bench.extender.objects import filter_arguments
 from bench.extender.programs import (
+    CallError,
     StartError,
     alibabas_extender,
     our_extender,
@@ -159,9 +160,9 @@ def main() -> int:
     print_machine()
     try:
         both = asyncio.run(_compare(options.beside.resolve()))
-    except StartError as error:
+    except (StartError, CallError) as error:
         print(error, file=sys.stderr)
-        return 3
+        return 3 if isinstance(error, StartError) else 1
     for line in both.differences:
         print(line, file=sys.stderr)
     counts = {"filters": both.filters, "binds": both.binds}

@@ -8,6 +8,7 @@ import sys
 import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final
 
@@ -68,8 +69,8 @@ class Extender:
         """
         return self._decode(*self._send(verb, arguments))
 
-    def inspect(self) -> dict[str, list[int]]:
-        """Name of each node that it knows → the units in use of each GPU.
+    def inspect(self) -> dict[str, dict[str, Any]]:
+        """Name of each node that it knows → the node with its GPUs and their pods, by name.
 
         Raises:
             CallError: the extender refuses.
@@ -77,7 +78,10 @@ class Extender:
         self._connection.request("GET", INSPECT)
         response = self._connection.getresponse()
         nodes = self._decode(response.status, response.read())["nodes"]
-        return {each["name"]: [gpu["usedGPU"] for gpu in each["devs"]] for each in nodes}
+        for node in nodes:
+            for gpu in node["devs"]:
+                gpu["pods"].sort(key=itemgetter("name"))
+        return {node["name"]: node for node in nodes}
 
     def filter(self, arguments: bytes) -> Answer:
         """Sends a filter.
