@@ -197,9 +197,12 @@ class PlainApiServer(ApiServer):
 
     def _patch(self, command: Command, kind: Kind, name: str, patch: object) -> str:
         path = kind.path(command.namespace, name, command.flag("--subresource"))
-        query = urlencode({"fieldManager": "kubectl-patch", "fieldValidation": "Strict"})
+        query = {"fieldManager": "kubectl-patch", "fieldValidation": "Strict"}
+        if "--dry-run" in command.flags:
+            query["dryRun"] = "All"
         content_type = _CONTENT[command.flag("--type", default="strategic")]
-        answer = self._send(command, "PATCH", f"{path}?{query}", patch, content_type=content_type)
+        where = f"{path}?{urlencode(query)}"
+        answer = self._send(command, "PATCH", where, patch, content_type=content_type)
         return _output(command, kind, answer, " patched")
 
     def _set_entries(

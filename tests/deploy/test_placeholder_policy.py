@@ -8,7 +8,8 @@ from uuid import uuid4
 import pytest
 import yaml
 
-from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE
+from fakes import manifests as fakes
+from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE, PLACEHOLDER_PREFIX
 from kubeshare.api.types.v1 import VGPU, VGPUSpec
 from kubeshare.device_manager.placeholder.pods import manifest
 from kubeshare.install import manifests
@@ -110,6 +111,59 @@ def test_one_that_is_given_back_is_deleted_by_who_takes_kubeshare_off(
     cluster.kubectl(*delete(placeholder), as_user(admin), *groups(admin))
 
 
+@pytest.fixture
+def used(cluster: ApiServer, placeholder: str) -> Iterator[str]:
+    """The vGPU of the placeholder, which has a holder; its name."""
+    name = placeholder.removeprefix(PLACEHOLDER_PREFIX)
+    vgpu = fakes.vgpu(name, "node-1")
+    holders = {"status": {"holders": [fakes.holder("a")]}}
+    which = ("vgpu", name, "--subresource=status", "--type=merge", "-p")
+    cluster.kubectl("create", "-f", "-", stdin=json.dumps(vgpu))
+    cluster.kubectl("patch", *which, json.dumps(holders))
+    yield name
+    cluster.kubectl("patch", *which, json.dumps({"status": {"holders": None}}))
+    cluster.kubectl("delete", "vgpu", name)
+
+
+def test_one_in_use_is_given_back_by_nobody(
+    cluster: ApiServer, placeholder: str, used: str
+) -> None:
+    def refusal(*subresource: str) -> str:
+        note = {"metadata": {"annotations": {ANNOTATION_GIVEN_BACK: "true"}}}
+        which = ("pod", placeholder, "-n", NAMESPACE, "--type=merge", "-p", json.dumps(note))
+        try:
+            cluster.kubectl("patch", *which, *subresource, "--dry-run=server")
+        except LabError as error:
+            return str(error)
+        return ""
+
+    # The policy reads vGPUs from a cache of the API server.
+    wait_until(lambda: f"vGPU {used}, which is in use by 1" in refusal(), "the policy to refuse")
+    assert "cannot be written with the status" in refusal("--subresource=status")
+    free = json.dumps({"status": {"holders": None}})
+    cluster.kubectl("patch", "vgpu", used, "--subresource=status", "--type=merge", "-p", free)
+    wait_until(lambda: not refusal(), "the policy to see that it is free")
+
+
+def end(cluster: ApiServer, name: str, phase: str, user: tuple[str, ...]) -> None:
+    status = json.dumps({"status": {"phase": phase}})
+    which = ("pod", name, "-n", NAMESPACE, "--subresource=status", "--dry-run=server")
+    how = ("--type=merge", "-p", status)
+    cluster.kubectl("patch", *which, *how, as_user(user), *groups(user))
+
+
+@pytest.mark.parametrize("phase", ["Failed", "Succeeded"])
+def test_only_kubernetes_says_that_one_has_ended(
+    cluster: ApiServer, placeholder: str, phase: str
+) -> None:
+    for user in (REFUSED[0], ALLOWED[0]):
+        with pytest.raises(LabError, match=r"status\.phase: .* its kubelet would end it"):
+            end(cluster, placeholder, phase, user)
+    for user in (("system:node:node-1", "system:nodes"), *ALLOWED[2:4]):
+        end(cluster, placeholder, phase, user)
+    end(cluster, placeholder, "Running", REFUSED[0])
+
+
 def test_all_pods_of_the_namespace_at_once_are_refused_too(
     cluster: ApiServer, placeholder: str
 ) -> None:
@@ -165,7 +219,10 @@ def test_one_in_use_is_not_evicted_before_it_runs(cluster: ApiServer, placeholde
 
 
 def test_one_that_nobody_shares_is_evicted(cluster: ApiServer, placeholder: str) -> None:
-    idle = ("kubeshare.nthu/in-use=false", "--overwrite", "-n", NAMESPACE)
-    cluster.kubectl("label", "pod", placeholder, *idle)
+    idle = ("label", "pod", placeholder, "kubeshare.nthu/in-use=false", "--overwrite")
+    where = ("-n", NAMESPACE)
+    with pytest.raises(LabError, match=r"kubeshare\.nthu/in-use is written by KubeShare alone"):
+        cluster.kubectl(*idle, *where)
+    cluster.kubectl(*idle, *where, as_user(ALLOWED[0]))
 
     wait_until(lambda: not evict(cluster, placeholder), "the eviction to be accepted")
