@@ -39,6 +39,37 @@ async def test_a_force_deleted_pod_keeps_its_part_until_its_node_says_that_it_ha
 
 
 @scenario(n1=1)
+async def test_a_status_that_says_failed_frees_nothing_before_the_node_says_so(
+    cluster: FakeCluster,
+) -> None:
+    """Who may write ``pods/status`` can say so of a pod whose containers run."""
+    cluster.start()
+    await cluster.run("a", "0.7")
+    cluster.actors.node_agents = False
+    cluster.server.change(PODS, "a", "default", lambda pod: pod["status"].update(phase="Failed"))
+    cluster.share("b", "0.7")
+    await cluster.quiet(60)
+    assert cluster.sharepod("a")["status"]["phase"] == "Failed"
+    assert cluster.shares_gpu("a")
+    assert_pending(cluster, "b")
+    cluster.actors.node_agents = True
+    cluster.actors.reconcile()
+    await expect_running(cluster, "b")
+
+
+@scenario(n1=1)
+async def test_all_slots_of_sharepods_that_are_gone_are_free_after_a_few_writes(
+    cluster: FakeCluster,
+) -> None:
+    gone = [manifests.holder(f"uid-{number}", f"gone-{number}") for number in range(128)]
+    cluster.server.seed(VGPUS, manifests.vgpu("x", "n1", *gone, phase="Creating", pool="onDemand"))
+    cluster.start("devices")
+    await expect_no_vgpus(cluster)
+    written = [each for each in cluster.server.requests if each.resource == "vgpus/status"]
+    assert len([each for each in written if each.verb == "patch"]) <= 12
+
+
+@scenario(n1=1)
 async def test_a_sharepod_that_is_deleted_before_its_pod_is_bound_leaves_nothing(
     cluster: FakeCluster,
 ) -> None:

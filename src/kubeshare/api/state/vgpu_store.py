@@ -265,17 +265,21 @@ class VGPUStore:
         return ""
 
     async def release(self, name: str, demand: str, attempt: int | None = None) -> VGPU | None:
-        """Remove the holder of a demand, unless it names a pod.
+        """Remove the holder of a demand; see :meth:`release_all`."""
+        return await self.release_all(name, {demand: attempt})
 
-        Once the holder names a pod, containers may run, and only the node knows when they have
-        stopped: then nothing is changed. It is tried once: another program that changed the
-        vGPU may have bound the requester to this very share, so the caller has to check again
-        whether the share is wanted.
+    async def release_all(self, name: str, demands: Mapping[str, int | None]) -> VGPU | None:
+        """Remove the holders of demands that name no pod, in one write.
+
+        Once a holder names a pod, containers may run, and only the node knows when they have
+        stopped: then it stays. It is tried once: another program that changed the vGPU may have
+        bound a requester to this very share, so the caller has to check again whether the share
+        is wanted.
 
         Args:
             name: the vGPU.
-            demand: the uid of the demand.
-            attempt: the number of the decision, of which alone the holder is removed; None for any.
+            demands: uid of each demand -> the number of the decision, of which alone the holder is
+                removed; None for any.
 
         Returns:
             the vGPU as it is now; None if it is gone.
@@ -284,13 +288,11 @@ class VGPUStore:
             ConflictError: others changed the vGPU; it has been read again.
         """
         vgpu = self.get(name) or await self.refresh(name)
-        holder = holder_of(vgpu, demand) if vgpu else None
-        if vgpu is None or holder is None or holder.pod_uid:
-            return vgpu
-        if attempt is not None and holder.attempt != attempt:
+        unused = [each for each in demands if vgpu and _is_unused(vgpu, each, demands[each])]
+        if vgpu is None or not unused:
             return vgpu
         try:
-            return await self._patch(vgpu, holders.remove(vgpu, demand))
+            return await self._patch(vgpu, holders.remove(vgpu, *unused))
         except ConflictError:
             await self.refresh(name)
             raise
@@ -467,6 +469,14 @@ def holder_of(vgpu: VGPU, demand: str) -> Holder | None:
     and are removed together.
     """
     return next((holder for holder in vgpu.status.holders if holder.demand == demand), None)
+
+
+def _is_unused(vgpu: VGPU, demand: str, attempt: int | None) -> bool:
+    """Whether a demand has a holder there, of this decision, that names no pod."""
+    holder = holder_of(vgpu, demand)
+    if holder is None or holder.pod_uid:
+        return False
+    return attempt is None or holder.attempt == attempt
 
 
 def one_of_each_demand(vgpu: VGPU) -> list[Holder]:

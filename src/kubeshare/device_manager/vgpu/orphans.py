@@ -33,6 +33,13 @@ from kubeshare.kube.resources import Raw
 BIND_SECONDS: Final = 60.0
 """Seconds after which a bind is not under way any more; an extender gives up much earlier."""
 
+TOGETHER: Final = 16
+"""Holders of a vGPU that are checked before those of them that are orphans leave in one write.
+
+Each write of a vGPU makes concurrent ones of its node fail, so one for each holder could keep a
+node from releasing any while many SharePods are deleted.
+"""
+
 
 class OrphanedHolders:
     """Removes orphaned holders from vGPUs.
@@ -68,10 +75,15 @@ class OrphanedHolders:
         known = {_Binding(name, each.demand, each.attempt) for each in holders if not each.pod_uid}
         self._retain(name, known)
         current: VGPU | None = vgpu
-        for holder in one_of_each_demand(vgpu):
-            if not holder.pod_uid and await self._is_orphan(vgpu, holder):
-                current = await self._pool.release(name, holder.demand, holder.attempt)
-                self._metrics.released.inc()
+        unused = [each for each in one_of_each_demand(vgpu) if not each.pod_uid]
+        for at in range(0, len(unused), TOGETHER):
+            some = unused[at : at + TOGETHER]
+            orphans = {
+                each.demand: each.attempt for each in some if await self._is_orphan(vgpu, each)
+            }
+            if orphans:
+                current = await self._pool.release_all(name, orphans)
+                self._metrics.released.inc(len(orphans))
         waits = [self._binding.remaining(each, BIND_SECONDS) for each in known & {*self._binding}]
         left = min((seconds for seconds in waits if seconds), default=None)
         return current, None if left is None else RequeueAfter(left)
