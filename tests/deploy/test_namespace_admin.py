@@ -1,8 +1,8 @@
-"""What the administrator of a namespace tries, to have more of a GPU than was given to them.
+"""What a ServiceAccount with the role ``edit`` or ``admin`` in its namespace tries.
 
-Each attempt names what stops it: the cluster's permissions, or a policy of ours. What
-neither has to stop, since the node believes nothing of it, is in
-``tests/node/dra/test_prepare.py`` and ``tests/e2e/test_attacks.py``.
+It wants more of a GPU than was given to it. Each attempt names what stops it: the cluster's
+permissions, or a policy of ours. What neither has to stop, since the node believes nothing of it,
+is in ``tests/node/dra/test_prepare.py`` and ``tests/e2e/test_attacks.py``.
 """
 
 import json
@@ -12,9 +12,11 @@ from uuid import uuid4
 
 import pytest
 import yaml
+from msgspec import Struct
 
+from deploy.pod_namespace import SHARE, Namespace
 from fakes import manifests
-from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE, VGPU_RESOURCE
 from kubeshare.install import manifests as installed
 from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
@@ -24,12 +26,13 @@ pytestmark = pytest.mark.apiserver
 Raw = dict[str, Any]
 Try = Callable[..., str]
 
-MALLORY = ("--as=mallory", "--as-group=system:authenticated")
-RIGHTS = ("view", "edit", "admin")
+RIGHTS = {"edit": ("view", "edit"), "admin": ("view", "edit", "admin")}
+"""Role of the cluster -> whose parts it has."""
 UUID = "GPU-2d7734a4-55a9-8c5a-b270-a9159d9d7b10"
 HOLDER = manifests.holder("mine", requestMicros=1_000_000, limitMicros=1_000_000)
 DEVICE_MANAGER = "system:serviceaccount:kubeshare-system:kubeshare-device-manager"
 SCHEDULER = "system:kube-scheduler"
+DEBUG: Raw = {"name": "debug", "image": "x"}
 OURS_ALONE = "is written by KubeShare alone"
 
 
@@ -52,16 +55,34 @@ def claim(name: str, **exactly: Any) -> Raw:
     }
 
 
+class Home(Struct, frozen=True):
+    """A namespace, and the ServiceAccount ``mallory`` in it that has a role there."""
+
+    name: str
+
+    @property
+    def account(self) -> str:
+        return f"system:serviceaccount:{self.name}:mallory"
+
+    @property
+    def flags(self) -> tuple[str, ...]:
+        """What kubectl takes to be this account."""
+        groups = ("serviceaccounts", f"serviceaccounts:{self.name}", "authenticated")
+        return (f"--as={self.account}", *(f"--as-group=system:{group}" for group in groups))
+
+
 @pytest.fixture(scope="module")
-def roles(cluster: ApiServer) -> list[str]:
-    """The parts of the role ``admin``, which a controller manager would put together."""
+def parts(cluster: ApiServer) -> dict[str, set[str]]:
+    """Role -> the roles of which a controller manager would put it together."""
     ours = [one for one in installed.load(installed.Options()) if one["kind"] == "ClusterRole"]
     system = {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": NAMESPACE}}
     cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all([system, *ours]))
-    labels = [f"rbac.authorization.k8s.io/aggregate-to-{role}=true" for role in RIGHTS]
-    found = [cluster.kubectl("get", "clusterroles", "-o", "name", "-l", one) for one in labels]
-    names = {line.partition("/")[2] for line in "".join(found).splitlines()}
-    return sorted(names - set(RIGHTS))
+    found = {}
+    for role in RIGHTS["admin"]:
+        label = f"rbac.authorization.k8s.io/aggregate-to-{role}=true"
+        listed = cluster.kubectl("get", "clusterroles", "-o", "name", "-l", label)
+        found[role] = {line.partition("/")[2] for line in listed.splitlines()} - {*RIGHTS["admin"]}
+    return found
 
 
 def role_binding(role: str, namespace: str, user: str) -> Raw:
@@ -75,30 +96,33 @@ def role_binding(role: str, namespace: str, user: str) -> Raw:
     }
 
 
-@pytest.fixture(scope="module")
-def home(cluster: ApiServer, roles: list[str]) -> Iterator[str]:
-    """A namespace whose administrator is mallory; with a pod, a SharePod and a claim of theirs."""
-    name = f"test-{uuid4().hex[:8]}"
-    cluster.kubectl("create", "namespace", name)
-    bindings = [role_binding(role, name, "mallory") for role in roles]
-    bindings.append(role_binding("cluster-admin", name, DEVICE_MANAGER))
+@pytest.fixture(scope="module", params=RIGHTS)
+def home(
+    request: pytest.FixtureRequest, cluster: ApiServer, parts: dict[str, set[str]]
+) -> Iterator[Home]:
+    """A namespace in which mallory has the role; with a pod, a SharePod and a claim of theirs."""
+    home = Home(f"test-{uuid4().hex[:8]}")
+    cluster.kubectl("create", "namespace", home.name)
+    roles = sorted(set[str]().union(*(parts[part] for part in RIGHTS[request.param])))
+    bindings = [role_binding(role, home.name, home.account) for role in roles]
+    bindings.append(role_binding("cluster-admin", home.name, DEVICE_MANAGER))
     cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump_all(bindings))
     mine = yaml.safe_dump_all([pod("mine"), manifests.sharepod("mine")])
-    cluster.kubectl("create", "-n", name, "-f", "-", *MALLORY, stdin=mine)
+    cluster.kubectl("create", "-n", home.name, "-f", "-", *home.flags, stdin=mine)
     scheduled = json.dumps(claim("mine"))
-    cluster.kubectl("create", "-n", name, "-f", "-", f"--as={SCHEDULER}", stdin=scheduled)
-    yield name
-    cluster.kubectl("delete", "shp,pods", "--all", "-n", name, "--force")
+    cluster.kubectl("create", "-n", home.name, "-f", "-", f"--as={SCHEDULER}", stdin=scheduled)
+    yield home
+    cluster.kubectl("delete", "shp,pods", "--all", "-n", home.name, "--force")
 
 
 @pytest.fixture
-def try_(cluster: ApiServer, home: str) -> Try:
-    """Run kubectl as the administrator of that namespace."""
+def try_(cluster: ApiServer, home: Home) -> Try:
+    """Run kubectl as mallory."""
 
     def run(*arguments: str, stdin: Raw | None = None) -> str:
-        where = () if "-n" in arguments else ("-n", home)
+        where = () if "-n" in arguments else ("-n", home.name)
         text = None if stdin is None else json.dumps(stdin)
-        return cluster.kubectl(*arguments, *where, *MALLORY, stdin=text)
+        return cluster.kubectl(*arguments, *where, *home.flags, stdin=text)
 
     return run
 
@@ -107,7 +131,7 @@ def patch(operation: str, path: str, value: Any = None) -> tuple[str, ...]:
     return ("--type=json", "-p", json.dumps([{"op": operation, "path": path, "value": value}]))
 
 
-def test_they_have_the_rights_of_an_administrator_over_sharepods_too(try_: Try) -> None:
+def test_they_have_the_rights_of_their_role_over_sharepods_too(try_: Try) -> None:
     try_("create", "-f", "-", stdin=manifests.sharepod("another"))
     try_("annotate", "shp/another", "note=changed")
     assert "sharepod.kubeshare.nthu/another" in try_("get", "shp,pods", "-o", "name")
@@ -137,6 +161,18 @@ FORBIDDEN = {
         *("patch", "pod", "mine", "--subresource=status"),
         *patch("add", "/status/extendedResourceClaimStatus", {"resourceClaimName": "forged"}),
     ),
+    "to say that their pod has failed": (
+        *("patch", "pod", "mine", "--subresource=status"),
+        *patch("add", "/status", {"phase": "Failed"}),
+    ),
+    "to add a container to their pod": (
+        *("patch", "pod", "mine", "--subresource=ephemeralcontainers"),
+        *patch("add", "/spec/ephemeralContainers", [DEBUG]),
+    ),
+    "to enlarge their pod": (
+        *("patch", "pod", "mine", "--subresource=resize"),
+        *patch("add", "/spec/containers/0/resources", {"limits": {VGPU_RESOURCE: "2"}}),
+    ),
     "to bind their pod, and to label it so": ("create", "--raw", "BINDING", "-f", "Binding"),
     "to say that their claim is allocated": (
         *("patch", "resourceclaim", "mine", "--subresource=status"),
@@ -147,6 +183,22 @@ FORBIDDEN = {
     "to take a placeholder's name before it": ("create", "-f", "Pod", "-n", NAMESPACE),
     "to delete a placeholder": ("delete", "pod", "kubeshare-vgpu-theirs", "-n", NAMESPACE),
     "to evict a placeholder": ("create", "--raw", "EVICTION", "-f", "Eviction"),
+    "to say that a placeholder is given back": (
+        *("patch", "pod", "kubeshare-vgpu-theirs", "-n", NAMESPACE),
+        *patch("add", "/metadata/annotations", {ANNOTATION_GIVEN_BACK: "true"}),
+    ),
+    "to say that a placeholder has failed": (
+        *("patch", "pod", "kubeshare-vgpu-theirs", "-n", NAMESPACE, "--subresource=status"),
+        *patch("add", "/status", {"phase": "Failed"}),
+    ),
+    "to lead instead of the scheduler": (
+        *("patch", "lease", "kubeshare-scheduler", "-n", NAMESPACE),
+        *patch("add", "/spec/holderIdentity", "mallory"),
+    ),
+    "to say what a node has": (
+        *("patch", "node", "node-1", "--subresource=status"),
+        *patch("add", "/status/capacity", {VGPU_RESOURCE: "1000"}),
+    ),
     "to change how KubeShare is configured": (
         *("create", "configmap", "kubeshare", "-n", NAMESPACE, "--from-literal=config.yaml="),
     ),
@@ -207,11 +259,11 @@ FILES: dict[str, Raw] = {
 
 @pytest.mark.parametrize("attempt", FORBIDDEN.values(), ids=FORBIDDEN.keys())
 def test_the_clusters_permissions_do_not_let_them(
-    attempt: tuple[str, ...], try_: Try, home: str
+    attempt: tuple[str, ...], try_: Try, home: Home
 ) -> None:
     pods = "/api/v1/namespaces"
     raw = {
-        "BINDING": f"{pods}/{home}/pods/mine/binding",
+        "BINDING": f"{pods}/{home.name}/pods/mine/binding",
         "EVICTION": f"{pods}/{NAMESPACE}/pods/kubeshare-vgpu-theirs/eviction",
     }
     file = next((FILES[word] for word in attempt if word in FILES), None)
@@ -253,11 +305,11 @@ def test_a_pod_that_there_is_gets_no_label_and_no_owner_of_ours_either(try_: Try
 
 
 def test_labels_cannot_come_by_status_or_binding_whoever_writes_these(
-    cluster: ApiServer, home: str
+    cluster: ApiServer, home: Home
 ) -> None:
     """As one who may do everything, so that what refuses is the policy alone."""
     label = {"metadata": {"labels": {"kubeshare.nthu/vgpu": "theirs"}}}
-    here = ("-n", home)
+    here = ("-n", home.name)
 
     with pytest.raises(LabError, match=OURS_ALONE):
         cluster.kubectl(
@@ -266,19 +318,19 @@ def test_labels_cannot_come_by_status_or_binding_whoever_writes_these(
         )
     with pytest.raises(LabError, match=OURS_ALONE):
         cluster.kubectl(
-            *("create", "--raw", f"/api/v1/namespaces/{home}/pods/mine/binding"),
+            *("create", "--raw", f"/api/v1/namespaces/{home.name}/pods/mine/binding"),
             *("-f", "-"),
             stdin=json.dumps(FILES["Binding"]),
         )
 
 
 def test_the_pod_of_a_sharepod_keeps_what_kubeshare_says_of_it_and_takes_all_else(
-    try_: Try, cluster: ApiServer, home: str
+    try_: Try, cluster: ApiServer, home: Home
 ) -> None:
     uid = "0f1e2d3c-0000-4000-8000-000000000000"
     made = pod("made", labels={"kubeshare.nthu/vgpu": "ours"}, **owned_by_a_sharepod(uid, "made"))
     manager = f"--as={DEVICE_MANAGER}"
-    cluster.kubectl("create", "-n", home, "-f", "-", manager, stdin=json.dumps(made))
+    cluster.kubectl("create", "-n", home.name, "-f", "-", manager, stdin=json.dumps(made))
 
     for change in ("kubeshare.nthu/vgpu=theirs", "kubeshare.nthu/vgpu-"):
         with pytest.raises(LabError, match=OURS_ALONE):
@@ -290,6 +342,38 @@ def test_the_pod_of_a_sharepod_keeps_what_kubeshare_says_of_it_and_takes_all_els
     shown = json.loads(try_("get", "pod", "made", "-o", "json"))["metadata"]
     assert shown["labels"] == {"kubeshare.nthu/vgpu": "ours", "team": "a"}
     assert "ownerReferences" not in shown
+
+
+NO_RESOURCES = r"ephemeralContainers\[0\]\.resources: Forbidden"
+ADDED: dict[str, tuple[str, Raw, str]] = {
+    "an ephemeral container that asks": (
+        "ephemeralcontainers",
+        {"ephemeralContainers": [DEBUG | {"resources": {"limits": {VGPU_RESOURCE: "1"}}}]},
+        NO_RESOURCES,
+    ),
+    "an ephemeral container with the claim": (
+        "ephemeralcontainers",
+        {"ephemeralContainers": [DEBUG | {"resources": {"claims": [{"name": "gpu"}]}}]},
+        NO_RESOURCES,
+    ),
+    "more of the resource": (
+        "resize",
+        {"containers": [{"name": "main", "resources": {"limits": {VGPU_RESOURCE: "2"}}}]},
+        "only cpu and memory resources are mutable",
+    ),
+}
+
+
+@pytest.mark.parametrize(("subresource", "spec", "said"), ADDED.values(), ids=ADDED.keys())
+def test_a_pod_that_shares_gets_no_more_by_a_subresource_whoever_writes_it(
+    subresource: str, spec: Raw, said: str, cluster: ApiServer, space: Namespace
+) -> None:
+    """Many clusters let users add ephemeral containers, which the roles here do not."""
+    name = space.create(SHARE)["metadata"]["name"]
+    which = ("pod", name, "-n", space.name, f"--subresource={subresource}", "--type=strategic")
+
+    with pytest.raises(LabError, match=said):
+        cluster.kubectl("patch", *which, "-p", json.dumps({"spec": spec}))
 
 
 def test_a_claim_gets_no_access_past_the_counting(try_: Try) -> None:
