@@ -27,6 +27,15 @@ GPUSHARE = {
     "has `kubeshare.nthu/limit`": (BAD, "test_what_contradicts_the_memory_is_refused"),
     "names a node": (POLICY, "test_a_gpushare_pod_that_names_a_node_is_refused"),
     "finds no dedicated": (BAD, "test_a_node_that_is_not_gpushares_takes_no_pod"),
+    "asks for `aliyun.com/gpu-count` alone": (
+        "extender/test_published_lives.py",
+        "test_a_pod_that_asks_for_no_memory_is_left_alone",
+    ),
+    "has annotations of any": (BAD, "test_annotations_that_a_user_writes_choose_and_hold_nothing"),
+    "comes while `gpushare.memoryUnit`": (
+        "api/test_configuration.py",
+        "test_an_event_says_what_is_wrong_with_a_configuration",
+    ),
     "was bound before": (
         "extender/test_published_lives.py",
         "test_32_a_running_pod_without_annotations_is_pending_for_inspect_and_uses_no_gpu",
