@@ -5,6 +5,7 @@ import time
 import pytest
 
 from deadlines import DEADLINE_S
+from kubeshare.core.token.entitlement import SHORTEST_GRANT_NS
 from kubeshare.tokens.wire.protocol import GateState, MessageType
 from tokens.helpers import (
     GI,
@@ -50,6 +51,29 @@ def test_a_lone_claim_runs_up_to_its_limit_while_alone(virtual: VirtualDaemon) -
 
     virtual.revoke("idle")
     assert client.page.gate is GateState.OPEN, "it is alone again"
+
+
+@pytest.mark.parametrize("alone_for", [1, 7, 40])
+@pytest.mark.parametrize("quota", [5 * MS, 30 * MS])
+def test_the_limit_is_in_force_a_quota_after_another_comes(
+    virtual: VirtualDaemon, quota: int, alone_for: int
+) -> None:
+    """Whatever moment of its lease the other comes at, and though the other stays idle."""
+    virtual.grant(grant("a", 0.3, 0.3, limit_alone=1, quota_ns=quota))
+    client = virtual.client("a")
+    client.open()
+    for _ in range(alone_for):
+        virtual.advance()
+    virtual.now += 2 * MS
+    came = virtual.now
+
+    virtual.grant(grant("b"))
+    virtual.until(lambda: client.page.gate is GateState.CLOSING, "its turn to end")
+
+    assert virtual.now - came <= quota + SHORTEST_GRANT_NS
+    client.drain()
+    client.want()
+    assert virtual.view("a")["state"] == "held back"
 
 
 def test_a_changed_limit_while_alone_holds_at_once(virtual: VirtualDaemon) -> None:
