@@ -8,9 +8,10 @@ import pytest
 
 from core.builders import a_demand, a_device, a_holder, a_node
 from core.clusters import POLICIES, Asker, Cluster
+from core.gang.clusters import a_cluster, obeys, some_members
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.gang import place_gang
+from kubeshare.core.gang import Near, Nearness, place_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy, policy
 from kubeshare.core.preemption import (
@@ -293,3 +294,65 @@ def test_no_member_of_the_set_leaves_in_vain(name: str, cluster: Cluster, demand
                         ledger.release(uid)
                 assert place_gang(decide, ledger, members, 2).whole == (kept is None)
     assert found_some > 2
+
+
+def test_a_gang_on_one_node_preempts_on_that_node_only() -> None:
+    """Anywhere, the two holders of the lowest priority would do, but they are on two nodes."""
+    ledger = Ledger(
+        [a_node("n1"), a_node("n2")],
+        [
+            a_device("A", a_holder("low-1", "1")),
+            a_device("B", a_holder("high-1", "1")),
+            a_device("C", a_holder("low-2", "1"), node="n2"),
+            a_device("D", a_holder("mid-2", "1"), node="n2"),
+        ],
+    )
+    preemptible = {"low-1": 0, "low-2": 0, "mid-2": 1, "high-1": 2}
+    members = [a_demand("m0", "1"), a_demand("m1", "1")]
+
+    def leaving(near: Nearness | None) -> tuple[str, ...]:
+        found = cheapest_for_gang(
+            LOCALITY, ledger, members, needed=2, priority=5, preemptible=preemptible, near=near
+        )
+        assert found is not None
+        return found.leave
+
+    assert leaving(None) == ("low-1", "low-2")
+    assert leaving(Nearness(near="nodes")) == ("low-1", "low-2")
+    assert leaving(Nearness(near="node")) == ("low-2", "mid-2")
+
+
+@pytest.mark.parametrize("near", ["switch", "node"])
+def test_what_a_near_gang_preempts_gives_it_room_as_near_as_it_asks(near: Near) -> None:
+    source = random.Random(12)
+    seen = {True: 0, False: 0}
+    for _ in range(80):
+        ledger, members = a_cluster(source), some_members(source, 2)
+        needed, nearness = source.randint(1, len(members)), Nearness(near=near)
+        holders = {each.demand for one in ledger.devices.values() for each in one.holders}
+        may = dict.fromkeys(sorted(holders), 0)
+        if place_gang(LOCALITY, ledger, members, needed, nearness).whole:
+            continue
+        found = cheapest_for_gang(
+            LOCALITY, ledger, members, needed=needed, priority=1, preemptible=may, near=nearness
+        )
+        before = set(ledger.devices)
+        with ledger.what_if():
+            for uid in found.leave if found else may:
+                ledger.release(uid)
+            answer = place_gang(LOCALITY, ledger, members, needed, nearness)
+            assert answer.whole == (found is not None)
+            for each in answer.placed:
+                commit(ledger, each.demand, each.decision)
+            assert obeys(ledger, near, [each.demand.uid for each in answer.placed])
+        assert set(ledger.devices) == before
+        seen[found is not None] += 1
+    assert min(seen.values()) > 2
+
+
+def test_for_a_near_gang_no_member_of_it_has_to_leave() -> None:
+    ledger = Ledger([a_node("n1")], [a_device("A", a_holder("mate", "1"))])
+    near = Nearness(near="node", mates=frozenset(["mate"]))
+    members = [a_demand("m1", "1")]
+    assert change_for_gang(LOCALITY, ledger, members, needed=1) is not None
+    assert change_for_gang(LOCALITY, ledger, members, needed=1, near=near) is None

@@ -193,19 +193,36 @@ def test_a_gang_that_has_gone_is_forgotten() -> None:
 
 
 @pytest.mark.parametrize(
-    ("needed", "priority", "refusal"),
+    ("gang", "priority", "refusal"),
     [
-        (3, 0, "min_available: 3 differs from 2 of the other members of gang g"),
-        (2, 1, "priority: 1 differs from 0 of the other members of gang g"),
+        (Gang(name="g", min_available=3), 0, "min_available: 3 differs from 2 of"),
+        (GANG, 1, "priority: 1 differs from 0 of"),
+        (Gang(name="g", min_available=2, near="node"), 0, "near: node differs from none of"),
     ],
 )
 def test_members_have_to_say_the_same_of_their_gang(
-    needed: int, priority: int, refusal: str
+    gang: Gang, priority: int, refusal: str
 ) -> None:
     queue, _ = a_queue()
     queue.join(a_demand("a", "0.1"), GANG)
-    with pytest.raises(InvalidValueError, match=f"^{refusal}$"):
-        queue.join(a_demand("b", "0.1"), Gang(name="g", min_available=needed), priority)
+    with pytest.raises(InvalidValueError, match=f"^{refusal} the other members of gang g$"):
+        queue.join(a_demand("b", "0.1"), gang, priority)
+
+
+def test_the_members_of_a_near_gang_are_placed_on_one_node_also_later_ones() -> None:
+    ledger = Ledger([a_node("n1", 1), a_node("n2", 3)])
+    queue, near = (
+        PlacementQueue(ledger, policy("locality")),
+        Gang(name="g", min_available=2, near="node"),
+    )
+    first, _ = queue.join(a_demand("a", "1"), near)
+    second, bound = queue.join(a_demand("b", "1"), near)
+    assert (first.outcome, second.node, bound[0][1].node) == ("pending", "n2", "n2")
+    assert queue.join(a_demand("c", "1"), near)[0].node == "n2"
+    waits, _ = queue.join(a_demand("d", "1"), near)
+    assert (waits.outcome, waits.reasons["n2"]) == ("pending", "no free GPU")
+    assert queue.waiting(a_demand("d"), near).near == near.nearness("abc")
+    assert names_bound_by_releasing(queue, "a") == ["d"]
 
 
 def test_a_gang_is_asked_in_the_order_of_its_priority() -> None:

@@ -16,7 +16,7 @@ import structlog
 import yaml
 from msgspec import Meta, Struct, field
 
-from kubeshare.api.types.constants import FAMILY_GPUSHARE, FAMILY_VCUDA, NAMESPACE
+from kubeshare.api.types.constants import FAMILY_GPUSHARE, FAMILY_VCUDA, LABEL_ZONE, NAMESPACE
 from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.policies.gpuid_scope import GpuidScope
@@ -144,6 +144,8 @@ class Configuration(_Strict, frozen=True, kw_only=True):
         gang_timeout_seconds: how long a gang may hold shares without having started; then it
             releases them all.
         gang_members: how many members of one gang may wait for GPUs at once.
+        gang_domain_label: the label of nodes that names their domain; gangs that ask to be on near
+            nodes use as few domains as possible.
         preemption: whether a pending demand may have preemptible pods of lower priority
             evicted.
         gpu_failure: whether pods on a failed GPU are kept, or evicted through the eviction API,
@@ -164,6 +166,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     autoscaler: AutoscalerConfiguration = field(default_factory=AutoscalerConfiguration)
     gang_timeout_seconds: Annotated[float, Meta(ge=1, le=24 * 3600)] = 300.0
     gang_members: Annotated[int, Meta(ge=1, le=10_000)] = 512
+    gang_domain_label: Annotated[str, Meta(min_length=1, max_length=317)] = LABEL_ZONE
     preemption: bool = False
     gpu_failure: Literal["keep", "evict"] = "keep"
     set_aside_seconds: Annotated[float, Meta(ge=1, le=3600)] = 60.0

@@ -9,6 +9,8 @@ restricts which holders it may consider.
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from functools import partial
+from itertools import islice
+from typing import Final
 
 import msgspec
 
@@ -16,9 +18,12 @@ from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.admit import MayLeave
 from kubeshare.core.diagnosis.explain import Change, fewest_leaving, leave_clauses
-from kubeshare.core.gang import place_gang
+from kubeshare.core.gang import Nearness, fitting_scopes, place_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
+
+SCOPES: Final = 8
+"""The places that are compared for a gang whose members have to be near each other."""
 
 
 class Preemption(msgspec.Struct, frozen=True, kw_only=True):
@@ -75,12 +80,15 @@ def cheapest_for_gang(  # noqa: PLR0913 - all are inputs of one question
     needed: int,
     priority: int,
     preemptible: Mapping[str, int],
+    near: Nearness | None = None,
 ) -> Preemption | None:
     """Holders whose eviction lets enough members of a gang fit.
 
     Each member in turn gets the cheapest set that lets it fit beside those before it. Then
     holders that need not leave are taken out again, those of the highest priority first: without
-    any one of the rest the gang would not start.
+    any one of the rest the gang would not start. If the members have to be near each other, this
+    is done in each of some places where they would fit without the holders, and the cheapest set
+    is taken.
 
     Args:
         policy: decides whether a member fits.
@@ -89,10 +97,38 @@ def cheapest_for_gang(  # noqa: PLR0913 - all are inputs of one question
         needed: how many of them have to fit.
         priority: the priority of the gang.
         preemptible: as in :func:`cheapest_preemption`.
+        near: how near each other the members must be.
 
     Returns:
         None if no such set was found.
     """
+    cheapest = partial(_cheapest_anywhere, priority=priority, preemptible=preemptible)
+    if near is None or not near.binds:
+        return cheapest(policy, ledger, members, needed)
+    lower = [uid for uid, value in preemptible.items() if value < priority]
+    with ledger.what_if():
+        for uid in filter(ledger.held_by, lower):
+            ledger.release(uid)
+        found = list(islice(fitting_scopes(policy, ledger, members, needed, near), SCOPES))
+    sets: list[Preemption] = []
+    for scope in found:
+        with ledger.what_if():
+            scope.confine(ledger)
+            chosen = cheapest(policy, ledger, [scope.narrow(each) for each in members], needed)
+        sets += [chosen] if chosen else []
+    return min(sets, key=lambda each: (each.priority, len(each.leave), each.leave), default=None)
+
+
+def _cheapest_anywhere(  # noqa: PLR0913 - as above
+    policy: Policy,
+    ledger: Ledger,
+    members: Sequence[Demand],
+    needed: int,
+    *,
+    priority: int,
+    preemptible: Mapping[str, int],
+) -> Preemption | None:
+    """The same, wherever the policy places the members."""
     preempt_for = partial(
         cheapest_preemption, policy, ledger, priority=priority, preemptible=preemptible
     )
@@ -137,13 +173,14 @@ def _preempt_one_by_one(
     return set()
 
 
-def change_for_gang(
+def change_for_gang(  # noqa: PLR0913 - as above
     policy: Policy,
     ledger: Ledger,
     members: Sequence[Demand],
     *,
     needed: int,
     stay: Container[str] = (),
+    near: Nearness | None = None,
 ) -> Change | None:
     """Holders, of whatever priority, without which enough members of a gang would fit.
 
@@ -153,14 +190,16 @@ def change_for_gang(
         members: those that are not placed, and do not fit now.
         needed: how many of them have to fit.
         stay: the uids of demands that must stay, such as the gang's own.
+        near: how near each other the members must be.
 
     Returns:
         None if no such set was found.
     """
     holders = {holder.demand for device in ledger.devices.values() for holder in device.holders}
-    others = dict.fromkeys((uid for uid in holders if uid not in stay), 0)
+    mates = near.mates if near else ()
+    others = dict.fromkeys((uid for uid in holders if uid not in stay and uid not in mates), 0)
     found = cheapest_for_gang(
-        policy, ledger, members, needed=needed, priority=1, preemptible=others
+        policy, ledger, members, needed=needed, priority=1, preemptible=others, near=near
     )
     return None if found is None else Change(leave=found.leave, words=found.words)
 

@@ -19,7 +19,7 @@ import msgspec
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.gang import Gang, place_gang
+from kubeshare.core.gang import Gang, Nearness, near_to, place_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 
@@ -30,11 +30,19 @@ Bound: TypeAlias = tuple[Demand, Decision]
 
 
 class Members(NamedTuple):
-    """A gang: pending members, the oldest first; uids of placed ones; how many more it needs."""
+    """A gang.
+
+    Attributes:
+        members: the pending ones, the oldest first.
+        placed: the uids of the others.
+        needed: how many more it needs.
+        near: how near those that are placed these have to be.
+    """
 
     members: list[Demand]
     placed: frozenset[str]
     needed: int
+    near: Nearness | None
 
 
 class _Line:
@@ -63,6 +71,11 @@ class _Line:
     def needed(self) -> int:
         """How many members have to be placed together next; 0 without a gang."""
         return max(0, self.gang.min_available - len(self.placed)) if self.gang else 0
+
+    @property
+    def near(self) -> Nearness | None:
+        """How near the placed members the next ones are placed."""
+        return self.gang.nearness(self.placed) if self.gang else None
 
     def add(self, number: int, demand: Demand) -> None:
         """Add the most recent demand."""
@@ -117,14 +130,15 @@ class PlacementQueue:
             its decision, and earlier members that are bound now.
 
         Raises:
-            InvalidValueError: its ``priority`` or ``min_available`` differs from that of the
-                other members.
+            InvalidValueError: its ``priority``, ``min_available`` or ``near`` differs from that
+                of the other members.
         """
         key = "gang", demand.namespace, gang.name
         line = self._lines.setdefault(key, _Line(priority, gang))
         assert line.gang is not None  # only the line of a gang has such a key
         _check_alike("priority", priority, line.priority, gang)
         _check_alike("min_available", gang.min_available, line.gang.min_available, gang)
+        _check_alike("near", gang.near or "none", line.gang.near or "none", gang)
         self._wait(key, line, demand)
         bound, refusal = self._start(line, self._count - 1)
         mine = next((decision for each, decision in bound if each.uid == demand.uid), refusal)
@@ -136,7 +150,7 @@ class PlacementQueue:
         """The gang of a pending demand."""
         line = self._lines["gang", demand.namespace, gang.name]
         members = [line.demands[number] for number in sorted(line.demands)]
-        return Members(members, frozenset(line.placed), line.needed)
+        return Members(members, frozenset(line.placed), line.needed, line.near)
 
     def release(self, demand_uid: str) -> Iterator[Bound]:
         """End a demand, whether it is placed, pending or was never accepted.
@@ -188,7 +202,7 @@ class PlacementQueue:
         """
         demand = line.demands[number]
         if not line.needed:
-            decision = self._place(demand)
+            decision = self._place(demand, line.near)
             if decision.outcome == "bound":
                 self._mark_placed(demand.uid)
             return [(demand, decision)] if decision.outcome == "bound" else [], decision
@@ -198,13 +212,13 @@ class PlacementQueue:
         needed = line.needed
         if few := gang.too_few(len(line.placed) + len(waiting)):
             return [], gang.pending(few)
-        placement = place_gang(self._policy, self._ledger, waiting, needed)
+        placement = place_gang(self._policy, self._ledger, waiting, needed, line.near)
         for placed in placement.placed:
             commit(self._ledger, placed.demand, placed.decision)
             self._mark_placed(placed.demand.uid)
         bound = {placed.demand.uid: placed.decision for placed in placement.placed}
         if placement.whole:
-            refusal = self._policy(self._ledger, demand)
+            refusal = bound.get(demand.uid) or self._decide(demand, line.near)
         else:
             refusal = gang.pending(gang.no_room(needed, placement), placement.unplaced)
         return [(each, bound[each.uid]) for each in waiting if each.uid in bound], refusal
@@ -233,11 +247,15 @@ class PlacementQueue:
         if self._lines[key].empty:
             del self._lines[key]
 
-    def _place(self, demand: Demand) -> Decision:
-        decision = self._policy(self._ledger, demand)
+    def _place(self, demand: Demand, near: Nearness | None = None) -> Decision:
+        decision = self._decide(demand, near)
         if decision.outcome == "bound":
             commit(self._ledger, demand, decision)
         return decision
+
+    def _decide(self, demand: Demand, near: Nearness | None) -> Decision:
+        policy = near_to(self._policy, near) if near else self._policy
+        return policy(self._ledger, demand)
 
 
 def _shape(demand: Demand, priority: int) -> Hashable:
@@ -245,7 +263,7 @@ def _shape(demand: Demand, priority: int) -> Hashable:
     return msgspec.structs.replace(demand, uid="", name=""), priority
 
 
-def _check_alike(field: str, mine: int, theirs: int, gang: Gang) -> None:
+def _check_alike(field: str, mine: int | str, theirs: int | str, gang: Gang) -> None:
     if mine != theirs:
         words = f"{mine} differs from {theirs} of the other members of gang {gang.name}"
         raise InvalidValueError(field, words)

@@ -10,7 +10,7 @@ from kubeshare.api.state.ledger_builder import allocatable_gpus, node_entry, unc
 from kubeshare.api.state.ledger_cache import LedgerCache
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types import core_v1
-from kubeshare.api.types.constants import LABEL_VGPU
+from kubeshare.api.types.constants import LABEL_VGPU, LABEL_ZONE
 from kubeshare.api.types.v1 import VGPU, GPUNode
 from kubeshare.core.demand import LabelScope
 from kubeshare.core.ledger.ledger import Ledger
@@ -36,6 +36,7 @@ class ClusterState:
         pods: watches all pods; it gets indexes of the pods that use GPUs.
         quotas: those of each namespace.
         label_scope: the scope of labels that is configured now.
+        domain_label: the label of nodes that names their domain, as configured now.
         built: called after the whole ledger has been built.
 
     Attributes:
@@ -54,6 +55,7 @@ class ClusterState:
         pods: Reflector[core_v1.Pod],
         quotas: Quotas = NO_QUOTAS,
         label_scope: Callable[[], LabelScope] = lambda: "cluster",
+        domain_label: Callable[[], str] = lambda: LABEL_ZONE,
         built: Callable[[], None] = lambda: None,
     ) -> None:
         self.pool = VGPUStore(client, vgpus, manager, QuotaCheck(quotas, self.place))
@@ -67,6 +69,7 @@ class ClusterState:
             nodes=nodes,
             pods=pods,
             label_scope=label_scope,
+            domain_label=domain_label,
             built=built,
         )
 

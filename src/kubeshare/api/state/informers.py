@@ -99,6 +99,7 @@ def start_cluster_informers(
         pods=pods,
         quotas=quotas,
         label_scope=lambda: configuration.now().label_scope,
+        domain_label=lambda: configuration.now().gang_domain_label,
         built=built,
     )
     return ClusterInformers(

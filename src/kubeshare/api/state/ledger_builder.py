@@ -30,6 +30,7 @@ from kubeshare.api.types.constants import (
     CONDITION_SHAREABLE,
     LABEL_GPU_MODEL,
     LABEL_GPU_POOL,
+    LABEL_ZONE,
     NVIDIA_DRA_DRIVER,
 )
 from kubeshare.core.demand import LabelScope
@@ -65,13 +66,14 @@ class ClusterObjects(Protocol):
         ...
 
 
-def build(
+def build(  # noqa: PLR0913 - four kinds of objects, and what is configured
     vgpus: Iterable[v1.VGPU],
     gpunodes: Iterable[v1.GPUNode],
     nodes: Iterable[core_v1.Node],
     pods: Iterable[core_v1.Pod],
     *,
     label_scope: LabelScope = "cluster",
+    domain_label: str = LABEL_ZONE,
 ) -> Ledger:
     """The ledger of a cluster.
 
@@ -81,11 +83,12 @@ def build(
         nodes: all nodes, also those that accept no pods.
         pods: at least the pods that request whole GPUs, including placeholders.
         label_scope: the configured scope of labels.
+        domain_label: the label of nodes that names their domain.
     """
     objects = _Lists(vgpus, gpunodes, pods)
     ledger = Ledger(label_scope=label_scope)
     for node in nodes:
-        ledger.add_node(node_entry(node, objects))
+        ledger.add_node(node_entry(node, objects, domain_label))
     for vgpu in objects.vgpus:
         set_device(ledger, device_entry(vgpu, objects))
     return ledger
@@ -96,13 +99,13 @@ def uses_whole_gpus(pod: core_v1.Pod) -> bool:
     return bool(pod.spec.node_name) and pod.whole_gpus > 0 and not pod.terminal
 
 
-def node_entry(node: core_v1.Node, objects: ClusterObjects) -> Node:
+def node_entry(node: core_v1.Node, objects: ClusterObjects, domain_label: str = LABEL_ZONE) -> Node:
     """The ledger's entry of a node; its free GPUs are sorted, as a ledger keeps them."""
     name, labels = node.metadata.name, node.metadata.labels
-    pool = labels.get(LABEL_GPU_POOL, "")
+    pool, domain = labels.get(LABEL_GPU_POOL, ""), labels.get(domain_label, "")
     found = objects.gpunode(name)
     if found is None:
-        return Node(name, pool=pool)
+        return Node(name, pool=pool, domain=domain)
     kinds = frozenset(FreeGpu(gpu.model, gpu.memory_bytes) for gpu in found.spec.devices)
     idle = _idle(found, objects.vgpus_on(name))
     left = max(0, unclaimed_gpus(node, objects))
@@ -122,6 +125,7 @@ def node_entry(node: core_v1.Node, objects: ClusterObjects) -> Node:
         links=matrix(found.spec),
         selectable=selectable,
         spread=node.spreads,
+        domain=domain,
     )
 
 

@@ -14,6 +14,7 @@ import structlog
 from kubeshare.api.state import ledger_builder
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types import core_v1
+from kubeshare.api.types.constants import LABEL_ZONE
 from kubeshare.api.types.v1 import VGPU, GPUNode
 from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import LedgerError
@@ -41,9 +42,10 @@ class LedgerCache:
         nodes: watches the nodes.
         pods: watches all pods.
         label_scope: the scope of labels that is configured now.
+        domain_label: the label of nodes that names their domain, as configured now.
         built: called after the whole ledger has been built: at the start, when the scope of
-            labels or an entry cannot be replaced, and when more has changed than there are
-            entries.
+            labels, the label of domains or an entry cannot be replaced, and when more has changed
+            than there are entries.
 
     Attributes:
         growths: how often a demand that did not fit before might fit.
@@ -57,9 +59,12 @@ class LedgerCache:
         nodes: Reflector[core_v1.Node],
         pods: Reflector[core_v1.Pod],
         label_scope: Callable[[], LabelScope] = lambda: "cluster",
+        domain_label: Callable[[], str] = lambda: LABEL_ZONE,
         built: Callable[[], None] = lambda: None,
     ) -> None:
         self._label_scope = label_scope
+        self._domain_label = domain_label
+        self._domains_of = domain_label()  # the label of which the ledger has the domains
         self._pool = pool
         self._gpunodes = gpunodes.store
         self._nodes = nodes.store
@@ -82,6 +87,8 @@ class LedgerCache:
         self._pool.expire()
         ledger = self._ledger
         if ledger is None or ledger.label_scope != self._label_scope():
+            return self._build()
+        if self._domains_of != self._domain_label():
             return self._build()
         try:
             self._catch_up(ledger)
@@ -146,8 +153,9 @@ class LedgerCache:
         self._changed_nodes.clear()
         self._changed_vgpus.clear()
         nodes = self._nodes.snapshot().values()
+        self._domains_of = self._domain_label()
         built = self._ledger = Ledger(
-            (ledger_builder.node_entry(node, self) for node in nodes),
+            (ledger_builder.node_entry(node, self, self._domains_of) for node in nodes),
             label_scope=self._label_scope(),
         )
         for vgpu in self._pool.all():
@@ -192,7 +200,7 @@ class LedgerCache:
             node = self._nodes.get(name)
             before_node = ledger.nodes.get(name)
             if node is not None:
-                entry = ledger_builder.node_entry(node, self)
+                entry = ledger_builder.node_entry(node, self, self._domains_of)
                 if entry != before_node:
                     ledger.set_node(entry)
             elif before_node is not None:

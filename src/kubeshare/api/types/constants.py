@@ -90,6 +90,8 @@ CONDITION_OWNED: Final = "Owned"
 # The pool and the model of a node's GPUs in quotas, as Gaia names them.
 LABEL_GPU_POOL: Final = "gaia.tencent.com/gpu-pool"
 LABEL_GPU_MODEL: Final = "gaia.tencent.com/gpu-model"
+# The zone of a node: by default its domain, to which nodes that are near each other belong.
+LABEL_ZONE: Final = "topology.kubernetes.io/zone"
 # Keeps NVIDIA's device plugin and DRA driver off a node.
 LABEL_DEVICE_PLUGIN: Final = "nvidia.com/gpu.deploy.device-plugin"
 LABEL_DRA_PLUGIN: Final = "nvidia.com/dra-kubelet-plugin"

@@ -120,6 +120,7 @@ async def read(client: "Client", chosen: Policy, namespace: str, now: datetime) 
         nodes,
         pods,
         label_scope=in_force.label_scope,
+        domain_label=in_force.gang_domain_label,
     )
     quotas = await _quotas(client, namespace)
     return Seen(

@@ -188,6 +188,7 @@ class Node(msgspec.Struct, frozen=True, gc=False):
         links: ``links[i][j]`` is the cost level between the GPUs with index i and j
             (:mod:`kubeshare.core.topology`); empty if unknown.
         spread: whether the policy ``binpack`` spreads the shares over the GPUs of the node.
+        domain: the name of its domain, such as a zone; nodes of one domain are near each other.
     """
 
     name: str
@@ -199,3 +200,4 @@ class Node(msgspec.Struct, frozen=True, gc=False):
     links: tuple[tuple[int, ...], ...] = ()
     selectable: tuple[SelectableGpu, ...] = ()
     spread: bool = False
+    domain: str = ""

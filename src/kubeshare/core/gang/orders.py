@@ -1,0 +1,117 @@
+"""Places the members of a gang one by one, in several orders.
+
+The policy places one after the other, each in a ledger that holds those before it. The order
+decides whether all fit: if one order places too few, another is tried, a bounded number of times.
+The first order that places enough of them is the answer.
+"""
+
+from collections.abc import Hashable, Iterator, Sequence
+from itertools import islice, permutations
+from typing import Final
+
+import msgspec
+
+from kubeshare.core.decision import Decision, commit
+from kubeshare.core.demand import Demand
+from kubeshare.core.gang.gang import GangPlacement, PlacedMember
+from kubeshare.core.gang.scopes import Scope
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies import Policy
+
+ORDERS: Final = 64
+"""The most orders in which the members are tried."""
+
+
+def in_some_order(
+    policy: Policy,
+    ledger: Ledger,
+    members: Sequence[Demand],
+    needed: int,
+    scope: Scope | None = None,
+) -> Iterator[GangPlacement]:
+    """Place the members in one order after another; after each the best answer so far.
+
+    The arguments are those of :func:`kubeshare.core.gang.placement.placements`, and the scope in
+    which they are placed; None is anywhere.
+    """
+    best = GangPlacement(room_for=-1)
+    for order in islice(_orders(members), ORDERS):
+        placement = in_order(policy, ledger, order, scope)
+        if placement.room_for > best.room_for:
+            best = placement
+        if best.room_for >= needed:
+            yield best
+            return
+        yield msgspec.structs.replace(best, placed=())
+
+
+def in_order(
+    policy: Policy,
+    ledger: Ledger,
+    members: Sequence[Demand],
+    scope: Scope | None = None,
+    most_misses: int | None = None,
+) -> GangPlacement:
+    """Place the members in the given order, passing over those that do not fit.
+
+    Args:
+        policy: places each member.
+        ledger: unchanged afterwards.
+        members: the members, in the order.
+        scope: where they are placed; None is anywhere.
+        most_misses: the rest is left out when more than so many do not fit; None for all.
+    """
+    placed: list[PlacedMember] = []
+    unplaced: Decision | None = None
+    misses = 0
+    with ledger.what_if():
+        decide = policy if scope is None else _confined(policy, ledger, scope)
+        for demand in members:
+            decision = decide(ledger, demand)
+            if decision.outcome == "bound":
+                commit(ledger, demand, decision)
+                placed.append(PlacedMember(demand=demand, decision=decision))
+                continue
+            unplaced = unplaced or decision
+            misses += 1
+            if most_misses is not None and misses > most_misses:
+                break
+    return GangPlacement(placed=tuple(placed), room_for=len(placed), unplaced=unplaced)
+
+
+def _confined(policy: Policy, ledger: Ledger, scope: Scope) -> Policy:
+    """The policy inside a scope of a ledger, which the caller restores."""
+    fenced = scope.confine(ledger)
+
+    def decide(ledger: Ledger, demand: Demand) -> Decision:
+        return scope.explained(policy(ledger, scope.narrow(demand)), demand, fenced)
+
+    return decide
+
+
+def _orders(members: Sequence[Demand]) -> Iterator[Sequence[Demand]]:
+    """Orders to try: as given, the largest first, then permutations of the kinds of members.
+
+    Members that ask for the same need not change places with each other.
+    """
+    yield members
+    kinds: dict[Hashable, list[Demand]] = {}
+    for demand in sorted(members, key=_largest_first):
+        kinds.setdefault(kind_of(demand), []).append(demand)
+    for order in permutations(kinds.values()):
+        yield [demand for kind in order for demand in kind]
+
+
+def _largest_first(demand: Demand) -> tuple[int, int, int, int]:
+    shares = demand.per_gpu()
+    return (
+        -len(shares),
+        -sum(share.request_micros for share in shares),
+        -sum(share.memory.micros or 0 for share in shares),
+        -sum(share.memory.bytes or 0 for share in shares),
+    )
+
+
+def kind_of(demand: Demand) -> Hashable:
+    """What a demand asks for, without the requester."""
+    return msgspec.structs.replace(demand, uid="", name="", attempt=0)
