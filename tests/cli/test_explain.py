@@ -268,6 +268,38 @@ def test_a_gang_that_fits_is_told_where_each_would_go() -> None:
     run_scenario(scenario, n1=2)
 
 
+def test_of_a_near_gang_it_is_told_where_most_would_fit_and_who_would_leave_there() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.configure(preemption=True)
+        cluster.start()
+        marked = {"annotations": {"kubeshare.nthu/preemptible": "true"}}
+        await cluster.run(
+            "x", "1", spec={"nodeSelector": {"kubernetes.io/hostname": "n2"}}, **marked
+        )
+        near = {"annotations": {"kubeshare.nthu/gang-near": "node"}, "labels": of_gang(3, 0)}
+        for name in "abc":
+            cluster.share(name, "1", **near)
+        await expect_condition(cluster, "c", "Scheduled", message="on one node")
+        waits = await explained(cluster, "c")
+        (gpuid,) = cluster.vgpus()
+        words = "room for 2 of the 3 members that it needs on one node"
+        assert waits.decision.reasons["gang g"] == words
+        assert waits.decision.reasons["n1"] == "room for 1"
+        assert waits.change is not None
+        assert waits.change.words == (f"x leaves n2/{gpuid}",)
+        assert json.loads(command._as_json(waits))["gang"]["near"] == "node"
+        assert "needs 3 members on one node, 3 are there" in command._as_text(waits)
+        cluster.delete("x")
+        await expect_running(cluster, *"abc")
+        cluster.share("d", "1", **near)
+        await expect_condition(cluster, "d", "Scheduled", message="n2: no free GPU")
+        later = await explained(cluster, "d")
+        assert later.decision.outcome == "pending"
+        assert "n1" not in later.decision.reasons
+
+    run_scenario(scenario, n1=1, n2=3)
+
+
 def test_a_member_that_does_not_agree_with_its_gang_is_told_so() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         cluster.share("a", "0.1", labels=of_gang(2))

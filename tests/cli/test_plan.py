@@ -325,9 +325,48 @@ def test_of_a_gang_it_is_told_whose_leaving_would_let_it_in() -> None:
     assert second.change.words == ("p leaves n1/A",)
 
 
+NEAR = """\
+policy: topology
+nodes:
+- {name: n1, domain: a, topology: "SYS(PIX(0,1),PIX(2,3))"}
+- {name: n2, domain: b, topology: "SYS(PIX(0,1),2)", vgpus: [{id: 0, compute: 0, memory: 0}]}
+- {name: n3, domain: a, topology: "PIX(0,1)", vgpus: [{id: 1, holders: [{name: q, cores: 50}]}]}
+events:
+- request: {name: x, cores: 100, nodes: [n1]}
+"""
+
+
+@pytest.mark.parametrize(
+    ("near", "names", "places"),
+    [
+        ("switch", "ab", ["n1/2", "n1/3"]),
+        ("node", "ab", ["n2/1", "n2/2"]),
+        ("nodes", "abcd", ["n1/1", "n1/2", "n1/3", "n3/0"]),
+    ],
+)
+def test_a_gang_is_placed_as_near_as_it_asks(near: str, names: str, places: list[str]) -> None:
+    gang = f"gang: {{name: g, minAvailable: {len(names)}, near: {near}}}"
+    text = "".join(f"- request: {{name: {name}, cores: 100, {gang}}}\n" for name in names)
+    found = [each.decision for each in answers(read_scenario((NEAR + text).encode(), "s.yaml"))]
+    bound = [each for each in found[1:] if each.outcome == "bound"]
+    assert sorted(f"{each.node}/{each.devices[0]}" for each in bound) == places
+
+
+def test_of_a_gang_on_one_node_it_is_told_whose_leaving_would_let_it_in() -> None:
+    gang = "gang: {name: g, minAvailable: 4, near: node}"
+    text = "".join(f"- request: {{name: {name}, cores: 100, {gang}}}\n" for name in "abcd")
+    *_, last = answers(read_scenario((NEAR + text).encode(), "s.yaml"), explain=True)
+    words = "room for 3 of the 4 members that it needs on one node"
+    assert last.decision.reasons["gang g"] == words
+    assert last.change is not None
+    assert last.change.words == ("x leaves n1/0",)
+
+
 @pytest.mark.parametrize(
     ("said", "field"),
     [
+        ("gang: {name: g, minAvailable: 2, near: rack}", "gang.near"),
+        ("gang: {name: g, minAvailable: 2, near: node}", "gang.near"),
         ("priority: 101", "priority"),
         ("priority: high", "priority"),
         ("gang: {name: g, minAvailable: 0}", "gang.minAvailable"),

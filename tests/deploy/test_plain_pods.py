@@ -28,6 +28,7 @@ pytestmark = pytest.mark.apiserver
     ("annotations", "labels"),
     [
         (SHARE, {}),
+        (SHARE | {"kubeshare.nthu/gang-near": "nodes"}, {}),
         ({"kubeshare.nthu/memory": "4Gi"}, {}),
         (PUBLISHED, {"app": "train"}),
         ({}, {"sharedgpu/gpu_limit": "0.5", "sharedgpu/gpu_request": "0.3"}),
@@ -201,6 +202,7 @@ def test_a_pod_may_ask_for_different_shares(space: Namespace, annotations: dict[
         (SHARE | {"kubeshare.nthu/id": "A\tB"}, {}, r"kubeshare.nthu/id\]: must be 1 to 63"),
         (SHARE | {"kubeshare.nthu/model": "m" * 254}, {}, r"kubeshare.nthu/model\]: is longer"),
         (SHARE | {"kubeshare.nthu/cpuCores": "0"}, {}, r"cpuCores\]: must be all, none or a num"),
+        (SHARE | {"kubeshare.nthu/gang-near": "rack"}, {}, r"gang-near\]: must be switch, node or"),
         (SHARE | {"kubeshare.nthu/containers": "a"}, {}, "there is no container a"),
         (SHARE | PUBLISHED, {}, r"kubeshare.nthu/memory\] and .*kubeshare/gpu_mem\] differ"),
         ({"kubeshare/gpu_request": "0.3"}, {}, "kubeshare/gpu_limit, kubeshare/gpu_mem is missing"),

@@ -75,6 +75,10 @@ REFUSED = {
         manifests.sharepod("probe", metadata={"annotations": {"kubeshare.nthu/cpuCores": "some"}}),
         "kubeshare.nthu/cpuCores",
     ),
+    "a gang that is near by rack": (
+        manifests.sharepod("probe", metadata={"annotations": {"kubeshare.nthu/gang-near": "rack"}}),
+        "kubeshare.nthu/gang-near",
+    ),
     "request differs": (sharepod({"request": "0.2"}, **published()), "spec.gpu.request"),
     "limit differs": (sharepod({"limit": "0.5"}, **published()), "spec.gpu.limit"),
     "memory differs": (sharepod({"memory": "2Gi"}, **published()), "spec.gpu.memory"),

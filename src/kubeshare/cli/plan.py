@@ -17,7 +17,7 @@ from kubeshare.core.diagnosis.explain import Change, shortest_change
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.preemption import change_for_gang
 from kubeshare.core.simulation import Bound, PlacementQueue
-from kubeshare.dialects.scenario.request import MIN_AVAILABLE
+from kubeshare.dialects.scenario.request import MIN_AVAILABLE, NEAR
 from kubeshare.dialects.scenario.scenario import (
     Fail,
     Refused,
@@ -27,7 +27,11 @@ from kubeshare.dialects.scenario.scenario import (
     read_scenario,
 )
 
-_WRITTEN: Final[Mapping[str, str]] = {"priority": "priority", "min_available": MIN_AVAILABLE}
+_WRITTEN: Final[Mapping[str, str]] = {
+    "priority": "priority",
+    "min_available": MIN_AVAILABLE,
+    "near": NEAR,
+}
 """Gang settings on which all members must agree -> their names in the file."""
 
 
@@ -136,6 +140,7 @@ def _change(scenario: Scenario, queue: PlacementQueue, request: Request) -> Chan
         waiting.members,
         needed=max(1, waiting.needed),
         stay=waiting.placed,
+        near=waiting.near,
     )
 
 

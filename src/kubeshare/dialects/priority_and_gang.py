@@ -1,16 +1,16 @@
 """Priority, gang and preemptibility of SharePods and plain pods.
 
-Both use the labels of KubeShare's second version, and the annotation
-``kubeshare.nthu/preemptible``, which that version did not have.
+Both use the labels of KubeShare's second version, and the annotations
+``kubeshare.nthu/preemptible`` and ``kubeshare.nthu/gang-near``, which that version did not have.
 """
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, get_args
 
 import msgspec
 
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.gang import Gang
+from kubeshare.core.gang import Gang, Near
 from kubeshare.core.units import MICROS, parse_count, parse_gpus
 
 PRIORITY: Final = "sharedgpu/priority"
@@ -19,6 +19,9 @@ GROUP_HEADCOUNT: Final = "sharedgpu/group_headcount"
 GROUP_THRESHOLD: Final = "sharedgpu/group_threshold"
 MIN_AVAILABLE: Final = "sharedgpu/min_available"
 PREEMPTIBLE: Final = "kubeshare.nthu/preemptible"
+GANG_NEAR: Final = "kubeshare.nthu/gang-near"
+
+_NEAR: Final[tuple[Near, ...]] = get_args(Near)
 
 LOWEST_PRIORITY: Final = -1
 HIGHEST_PRIORITY: Final = 100
@@ -51,7 +54,7 @@ def standing_of(manifest: Mapping[str, Any]) -> Standing:
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
     return Standing(
         priority=parse_priority(labels.get(PRIORITY, "0"), PRIORITY),
-        gang=_gang(labels),
+        gang=_near_gang(labels, annotations),
         preemptible=_preemptible(annotations),
     )
 
@@ -83,6 +86,30 @@ def _preemptible(annotations: Mapping[str, str]) -> bool:
     if text not in {"true", "false"}:
         raise InvalidValueError(PREEMPTIBLE, f"{text!r} is neither true nor false")
     return text == "true"
+
+
+def parse_near(text: str, field: str) -> Near:
+    """Parse how near each other the members of a gang are placed.
+
+    Raises:
+        InvalidValueError: it is none of the words; under the name of the field.
+    """
+    for near in _NEAR:
+        if text == near:
+            return near
+    raise InvalidValueError(field, f"{text!r} is none of {', '.join(_NEAR)}")
+
+
+def _near_gang(labels: Mapping[str, str], annotations: Mapping[str, str]) -> Gang | None:
+    """The gang, and how near each other its members are placed."""
+    gang, text = _gang(labels), annotations.get(GANG_NEAR)
+    if not text:
+        return gang
+    near = parse_near(text, GANG_NEAR)
+    if gang is None:
+        words = f"there is no gang: give the labels {GROUP_NAME} and {MIN_AVAILABLE}"
+        raise InvalidValueError(GANG_NEAR, words)
+    return msgspec.structs.replace(gang, near=near)
 
 
 def _gang(labels: Mapping[str, str]) -> Gang | None:

@@ -20,6 +20,7 @@ from kubeshare.api.types.reasons import Reason
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.gang import near_to
 from kubeshare.core.quota.rows import FIELDS
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.controller.controller import InBackground, Outcome, RequeueAfter, earliest
@@ -132,7 +133,9 @@ class Scheduler:
         ledger = context.cluster_state.ledger()
         priority = requester.standing().priority
         now = asyncio.get_running_loop().time()
-        policy = context.nominations.policy(context.policy, [requester.uid], priority, now)
+        near = self._gangs.nearness(requester)
+        anyone = near_to(context.policy, near) if near else context.policy
+        policy = context.nominations.policy(anyone, [requester.uid], priority, now)
         decision = decide(policy, ledger, demand, eligible)
         self._metrics.decisions.labels(decision.outcome).inc()
         if decision.node is not None:
@@ -148,7 +151,7 @@ class Scheduler:
         message = partial(explain_pending, policy, ledger, demand, eligible, decision)
         suggest = partial(
             helpful_change,
-            context.policy,
+            anyone,
             ledger,
             demand,
             eligible,
@@ -178,6 +181,7 @@ class Scheduler:
             requesters=[requester],
             demands=[restrict_nodes(demand, eligible)],
             priority=priority,
+            near=self._gangs.nearness(requester),
         )
         retry = earliest(
             context.candidates.next_retry([requester]), await context.preemptor.make_room(request)

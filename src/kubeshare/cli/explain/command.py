@@ -24,6 +24,8 @@ from kubeshare.core.decision import Decision, device_names
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.errors import InvalidValueError, UnknownPolicyError
+from kubeshare.core.gang import near_to
+from kubeshare.core.gang.nearness import WORDS
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import Policy, policy
 from kubeshare.dialects.priority_and_gang import standing_of
@@ -156,7 +158,9 @@ async def find_out(client: "Client", chosen: Policy, name: str, namespace: str) 
     else:
         ask = msgspec.convert(raw["spec"].get("gpu") or {}, GPUSpec)
         where, asked = seen.where(resource, raw, demand), original_demand(ask, demand)
-        held, decision, change = _alone(seen, asked, where)
+        near = together.near if together else None
+        alone = near_to(seen.policy, near) if near else seen.policy
+        held, decision, change = _alone(seen, alone, asked, where)
         claim, needed = (restrict_nodes(asked, where),), 1
     waits = decision.outcome == "pending" and not held and claim
     return Finding(
@@ -165,7 +169,11 @@ async def find_out(client: "Client", chosen: Policy, name: str, namespace: str) 
         decision=decision,
         change=change,
         gang=together,
-        preemption=preemption(seen, claim, needed, standing.priority) if waits else "",
+        preemption=preemption(
+            seen, claim, needed, standing.priority, together.near if together else None
+        )
+        if waits
+        else "",
         degraded=_degraded(seen, demand.uid),
     )
 
@@ -197,7 +205,7 @@ async def _read(
 
 
 def _alone(
-    seen: Seen, demand: Demand, where: Eligible
+    seen: Seen, policy: Policy, demand: Demand, where: Eligible
 ) -> tuple[tuple[str, ...], Decision, Change | None]:
     """Find what a requester without a gang holds, where it would go, and what would help."""
     built = seen.ledger
@@ -206,10 +214,10 @@ def _alone(
     with built.what_if():
         if held:
             built.release(demand.uid)
-        decision = decide(seen.policy, built, demand, where)
+        decision = decide(policy, built, demand, where)
         named = device_names(decision, built.devices)
         if decision.outcome == "pending":
-            change = helpful_change(seen.policy, built, demand, where)
+            change = helpful_change(policy, built, demand, where)
     decision = msgspec.structs.replace(decision, devices=named)
     return tuple(sorted(held, key=natural)), decision, change
 
@@ -224,6 +232,7 @@ def _as_json(finding: Finding) -> str:
             "there": finding.gang.there,
             "placed": finding.gang.placed,
             "timeoutSeconds": finding.gang.timeout,
+            "near": finding.gang.near.near if finding.gang.near else None,
             "members": dict(finding.gang.members),
         }
     if finding.preemption:
@@ -255,8 +264,9 @@ def _new_gpus(decision: Decision) -> Iterator[str]:
 
 def _of_gang(gang: GangFinding) -> Iterator[str]:
     start = "" if gang.timeout is None else f"; has {gang.timeout:g} s to start once it is placed"
+    near = WORDS[gang.near.near] if gang.near else ""
     yield (
-        f"gang {gang.name}: needs {gang.needs} members, {gang.there} are there, "
+        f"gang {gang.name}: needs {gang.needs} members{near}, {gang.there} are there, "
         f"{gang.placed} are placed{start}"
     )
     for name, where in gang.members.items():

@@ -15,7 +15,7 @@ from kubeshare.core.decision import Decision, device_names
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.gang import Gang, GangPlacement, place_gang
+from kubeshare.core.gang import Gang, GangPlacement, Nearness, place_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.preemption import change_for_gang
 from kubeshare.dialects.priority_and_gang import GROUP_NAME, Standing, standing_of
@@ -68,6 +68,7 @@ class GangFinding(msgspec.Struct, frozen=True, kw_only=True):
         claim: the members to be placed together; empty where others have to be created first.
         decision: for the requester in question; None where it is decided alone.
         change: the smallest change that would place the gang.
+        near: how near those that are placed further members are placed; None if anywhere.
     """
 
     name: str
@@ -80,6 +81,7 @@ class GangFinding(msgspec.Struct, frozen=True, kw_only=True):
     claim: tuple[Demand, ...] = ()
     decision: Decision | None = None
     change: Change | None = None
+    near: Nearness | None = None
 
 
 async def read_members(
@@ -134,6 +136,7 @@ def of_gang(seen: Seen, members: Sequence[Member], uid: str) -> GangFinding:
         members={each.name: _where(each) for each in agreed},
         timeout=seen.configuration.gang_timeout_seconds if seen.configuration else None,
         needed=max(0, gang.min_available - placed),
+        near=gang.nearness(each.demand.uid for each in agreed if each.placed and each != asked),
     )
     if not finding.needed or asked.placed:
         return finding
@@ -153,12 +156,14 @@ def _together(
     def policy(ledger: Ledger, demand: Demand) -> Decision:
         return decide(seen.policy, ledger, demand, where[demand.uid])
 
-    answer = place_gang(policy, seen.ledger, demands, needed)
+    answer = place_gang(policy, seen.ledger, demands, needed, finding.near)
     decisions = _in_names(answer, seen.ledger)
     change = None
     if not answer.whole:
         uids = {member.demand.uid for member in waiting}
-        change = change_for_gang(policy, seen.ledger, demands, needed=needed, stay=uids)
+        change = change_for_gang(
+            policy, seen.ledger, demands, needed=needed, stay=uids, near=finding.near
+        )
     return msgspec.structs.replace(
         finding,
         members={**finding.members, **_would_go(waiting, decisions)},

@@ -4,12 +4,19 @@ from collections.abc import Sequence
 
 from kubeshare.cli.explain.cluster_reader import Seen
 from kubeshare.core.demand import Demand
+from kubeshare.core.gang.nearness import WORDS, Nearness
 from kubeshare.core.preemption import cheapest_for_gang
 from kubeshare.dialects.priority_and_gang import PREEMPTIBLE
 from kubeshare.scheduler.preemption.victims import is_marked, victims_of
 
 
-def preemption(seen: Seen, demands: Sequence[Demand], needed: int, priority: int) -> str:
+def preemption(
+    seen: Seen,
+    demands: Sequence[Demand],
+    needed: int,
+    priority: int,
+    near: Nearness | None = None,
+) -> str:
     """The pods that the scheduler would preempt, as a sentence; ``""`` if preemption is no help.
 
     Args:
@@ -17,6 +24,7 @@ def preemption(seen: Seen, demands: Sequence[Demand], needed: int, priority: int
         demands: the pending demands, restricted to eligible nodes.
         needed: how many of them have to be placed together.
         priority: theirs.
+        near: how near each other they must be placed.
     """
     marked = [each for each in seen.pods if is_marked(each)]
     victims = {each.uid: each.priority for each in victims_of(marked, seen.held_by)}
@@ -31,12 +39,19 @@ def preemption(seen: Seen, demands: Sequence[Demand], needed: int, priority: int
             f"priority below {priority} and was placed by the scheduler"
         )
     found = cheapest_for_gang(
-        seen.policy, seen.ledger, demands, needed=needed, priority=priority, preemptible=victims
+        seen.policy,
+        seen.ledger,
+        demands,
+        needed=needed,
+        priority=priority,
+        preemptible=victims,
+        near=near,
     )
     if found is None:
+        where = WORDS[near.near] if near else ""
         return (
-            "no pod is preempted: there would be no room if all left that may be preempted and "
-            f"are of a priority below {priority} ({lower})"
+            f"no pod is preempted: there would be no room{where} if all left that may be "
+            f"preempted and are of a priority below {priority} ({lower})"
         )
     return (
         f"preempted would be, where disruption budgets allow it: {', and '.join(found.words)} "

@@ -19,7 +19,7 @@ from kubeshare.dialects.scenario.strict_yaml import Field, suggestion
 DEFAULT_MEMORY: Final = 16 * GI
 """Bytes of a GPU's memory if the file does not give them."""
 
-_NODE = ("name", "pool", "gpu", "free", "unhealthy", "vgpus", "owned", "placement")
+_NODE = ("name", "pool", "domain", "gpu", "free", "unhealthy", "vgpus", "owned", "placement")
 _NUMBERED = ("gpus", "topology", "topoMatrix")
 _PLACEMENTS = ("binpack", "spread")
 _GPU = ("model", "memory")
@@ -69,8 +69,9 @@ class Cluster:
         free = _count(entries["free"]) if "free" in entries else 0
         pool = entries["pool"].text() if "pool" in entries else ""
         spread = "placement" in entries and self._read_placement(entries["placement"]) == "spread"
-        node = Node(name, (gpu,) * free, frozenset([gpu]), pool=pool, links=links, spread=spread)
-        self.ledger.add_node(node)
+        domain = entries["domain"].text() if "domain" in entries else ""
+        node = Node(name, (gpu,) * free, frozenset([gpu]), links=links, spread=spread)
+        self.ledger.add_node(msgspec.structs.replace(node, pool=pool, domain=domain))
         numbered = {device.id: device for device in self._numbered_gpus(entries, name, gpu, links)}
         devices = dict(numbered)
         listed: set[str] = set()

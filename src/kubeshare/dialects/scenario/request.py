@@ -17,13 +17,15 @@ from kubeshare.core.gang import Gang
 from kubeshare.core.units import MICROS, format_share, parse_count, parse_memory, parse_share
 from kubeshare.dialects import gpushare, vcuda
 from kubeshare.dialects.amounts import Amounts
-from kubeshare.dialects.priority_and_gang import Standing, parse_priority
+from kubeshare.dialects.priority_and_gang import Standing, parse_near, parse_priority
 from kubeshare.dialects.scenario.strict_yaml import Field
 from kubeshare.dialects.share_fields import read_gpuid
 from kubeshare.dialects.shares import check_together, of_several_gpus, of_whole_gpus, parse_request
 
 MIN_AVAILABLE: Final = "gang.minAvailable"
 """The field with the number of members that a gang needs."""
+NEAR: Final = "gang.near"
+"""The field with how near each other the members of a gang are placed."""
 
 Entries: TypeAlias = Mapping[str, Field]
 
@@ -34,6 +36,7 @@ _WHERE: Final = ("model", "nodes")
 _WHEN: Final = ("priority", "gang")
 _SHARE: Final = (*_AMOUNTS, *_LABELS)
 _GANG: Final = ("name", "minAvailable")
+_GANG_FIELDS: Final = (*_GANG, "near")
 _TEXTS: Final = (  # field of a Demand, field of the file
     ("namespace", "namespace"),
     ("group", "group"),
@@ -119,11 +122,13 @@ def read_standing(entries: Entries) -> Standing:
         priority = parse_priority(entries["priority"].number(), "priority")
     if "gang" not in entries:
         return Standing(priority=priority)
-    gang = entries["gang"].mapping(_GANG, required=_GANG)
+    gang = entries["gang"].mapping(_GANG_FIELDS, required=_GANG)
     needed = parse_count(gang["minAvailable"].number(), MIN_AVAILABLE)
     if needed == 0:
         raise InvalidValueError(MIN_AVAILABLE, "0 is less than one member")
-    return Standing(priority=priority, gang=Gang(name=gang["name"].name(), min_available=needed))
+    near = parse_near(gang["near"].name(), NEAR) if "near" in gang else None
+    found = Gang(name=gang["name"].name(), min_available=needed, near=near)
+    return Standing(priority=priority, gang=found)
 
 
 def read_holder(entries: Entries, family: Family) -> Demand:

@@ -7,8 +7,8 @@ from functools import cached_property
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.gang import Gang
-from kubeshare.dialects.priority_and_gang import MIN_AVAILABLE, PRIORITY, Standing
+from kubeshare.core.gang import Gang, Nearness
+from kubeshare.dialects.priority_and_gang import GANG_NEAR, MIN_AVAILABLE, PRIORITY, Standing
 from kubeshare.kube.meta import Key
 from kubeshare.scheduler.binding import matches_demand
 from kubeshare.scheduler.requesters.base import Requester
@@ -61,6 +61,12 @@ class Members:
         return self.gang.min_available - sum(member.placed for member in self.all)
 
     @property
+    def near(self) -> Nearness | None:
+        """How near those that hold shares further members are placed; None if anywhere."""
+        placed = (member for member in self.all if member.placed and not member.requester.finished)
+        return self.gang.nearness(member.requester.uid for member in placed)
+
+    @property
     def key(self) -> Key:
         """The namespace and the name of the gang."""
         return Key(self.all[0].requester.key.key.namespace, self.gang.name)
@@ -84,10 +90,15 @@ def demand_of_member(requester: Requester) -> Demand | None:
         return None
 
 
-def gang_terms(standing: Standing) -> dict[str, int]:
-    """The labels that all members of a gang must have alike, with their values."""
-    assert standing.gang is not None
-    return {PRIORITY: standing.priority, MIN_AVAILABLE: standing.gang.min_available}
+def gang_terms(standing: Standing) -> dict[str, int | str]:
+    """The labels and annotations that all members of a gang must have alike, with their values."""
+    gang = standing.gang
+    assert gang is not None
+    return {
+        PRIORITY: standing.priority,
+        MIN_AVAILABLE: gang.min_available,
+        GANG_NEAR: gang.near or "none",
+    }
 
 
 def check_agreement(standing: Standing, oldest: Standing, who: object) -> None:
@@ -99,7 +110,7 @@ def check_agreement(standing: Standing, oldest: Standing, who: object) -> None:
         who: the oldest member, for people.
 
     Raises:
-        InvalidValueError: a value differs; the field is the label.
+        InvalidValueError: a value differs; the field is the label or annotation.
     """
     own, expected = gang_terms(standing), gang_terms(oldest)
     for label, value in own.items():

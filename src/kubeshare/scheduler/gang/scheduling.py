@@ -20,7 +20,7 @@ from kubeshare.api.vgpu_readiness import Blocker
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.gang import Gang, GangPlacement, placements
+from kubeshare.core.gang import Gang, GangPlacement, Nearness, placements
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.dialects.priority_and_gang import GROUP_NAME
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
@@ -140,6 +140,17 @@ class GangScheduler:
             self._reserved.forget(members.key)
         return await self._place(requester, members)
 
+    def nearness(self, requester: Requester) -> Nearness | None:
+        """How near its gang a requester that is scheduled alone is placed; None if anywhere.
+
+        Raises:
+            InvalidValueError: its gang labels are not acceptable.
+        """
+        gang = requester.standing().gang
+        if gang is None or gang.near is None:
+            return None
+        return self._members(requester, gang).near
+
     async def _place(self, requester: Requester, members: Members) -> GangResult | None:
         request, eligible = await self._request(members)
         self._context.cluster_state.ledger()
@@ -242,6 +253,7 @@ class GangScheduler:
             ],
             needed=members.needed,
             priority=asking[0].requester.standing().priority,
+            near=members.near,
         )
         return request, eligible
 
@@ -265,7 +277,7 @@ class GangScheduler:
 
         best = GangPlacement(room_for=0)
         ledger = context.cluster_state.ledger()
-        for best in placements(policy, ledger, request.demands, request.needed):
+        for best in placements(policy, ledger, request.demands, request.needed, request.near):
             if best.whole:
                 break
             # One order takes milliseconds, all of them a second: the Lease must not wait.

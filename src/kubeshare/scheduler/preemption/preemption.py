@@ -20,7 +20,7 @@ from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import SHAREPODS, VGPU
 from kubeshare.core.demand import Demand
-from kubeshare.core.gang import place_gang
+from kubeshare.core.gang import Nearness, place_gang
 from kubeshare.core.policies import Policy
 from kubeshare.core.preemption import Preemption, cheapest_for_gang
 from kubeshare.kube.cache.store import DELETED, Change, Store
@@ -53,6 +53,7 @@ class RoomRequest(Struct, frozen=True, kw_only=True):
         demands: theirs, restricted to eligible nodes.
         needed: how many of them have to be placed together.
         priority: the owner's.
+        near: how near each other they must be placed; None if anywhere.
     """
 
     owner: str
@@ -60,6 +61,7 @@ class RoomRequest(Struct, frozen=True, kw_only=True):
     demands: Sequence[Demand]
     needed: int = 1
     priority: int
+    near: Nearness | None = None
 
     @property
     def uids(self) -> frozenset[str]:
@@ -181,6 +183,7 @@ class Preemptor:
             needed=request.needed,
             priority=request.priority,
             preemptible=priorities,
+            near=request.near,
         )
 
     async def _protected(self, victims: Sequence[Victim]) -> list[str]:
@@ -240,7 +243,9 @@ class Preemptor:
         with ledger.what_if():
             for uid in found.leave:
                 ledger.release(uid)
-            placement = place_gang(self._policy, ledger, request.demands, request.needed)
+            placement = place_gang(
+                self._policy, ledger, request.demands, request.needed, request.near
+            )
         return {
             device_id: placed.decision.node
             for placed in placement.placed
