@@ -2,13 +2,15 @@
 
 import re
 from pathlib import Path
+from typing import get_args
 
 import pytest
 import yaml
 
 from kubeshare.api.configuration import Configuration
 from kubeshare.api.types.reasons import Reason
-from kubeshare.core.gang import Gang
+from kubeshare.core import preemption
+from kubeshare.core.gang import ORDERS, Gang, Near, near_search
 from kubeshare.core.units import MICROS
 from kubeshare.dialects import priority_and_gang
 from kubeshare.dialects.priority_and_gang import standing_of
@@ -44,11 +46,22 @@ def test_each_label_is_in_the_table(label: str) -> None:
     assert any(f"`{name}`" in line for line in PAGE.splitlines() if line.startswith("| `"))
 
 
+def test_each_nearness_is_in_its_table() -> None:
+    assert f"`{priority_and_gang.GANG_NEAR}`" in PAGE
+    for near in get_args(Near):
+        assert f"\n| `{near}` | " in PAGE
+    assert f"by default `{Configuration().gang_domain_label}`" in PAGE
+
+
 def test_the_numbers_of_the_page_are_those_of_the_programs() -> None:
     default = Configuration()
     assert f"`gangTimeoutSeconds` ({default.gang_timeout_seconds:g}," in PAGE
     assert f"`gangMembers` ({default.gang_members}," in PAGE
     assert not default.preemption
+    assert (ORDERS, "64 orders" in PAGE) == (64, True)
+    assert (near_search.SCOPES, "16 places" in PAGE) == (16, True)
+    assert f"more than {near_search.MOST_SCOPES} places" in PAGE
+    assert (preemption.SCOPES, "up to eight places" in PAGE) == (8, True)
     assert (NOMINATION_SECONDS, "for three minutes at most" in PAGE) == (180, True)
     assert (RETRY_SECONDS, "again after ten seconds" in PAGE) == (10, True)
 
