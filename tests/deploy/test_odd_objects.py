@@ -1,0 +1,274 @@
+"""Objects that nobody would write: no policy fails on them, nor has to do with those of others.
+
+All requests are dry runs. What the API server counts as an error of a match condition is read
+from its metrics: with ``failurePolicy: Ignore`` nothing else shows it.
+"""
+
+import json
+import re
+from collections.abc import Iterator
+from typing import Any
+from uuid import uuid4
+
+import pytest
+import yaml
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from fakes import manifests
+from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.install import manifests as installed
+from kubeshare.lab.control_plane.api_server import ApiServer, wait_until
+from kubeshare.lab.errors import LabError
+
+pytestmark = pytest.mark.apiserver
+
+Raw = dict[str, Any]
+
+FAILED = re.compile(r'match_condition_evaluation_errors_total\{.*name="([^"]+)"')
+EXAMPLES = 40
+POLICY = "AdmissionPolicy"
+"""What each refusal by a policy says."""
+
+
+def refusal(cluster: ApiServer, method: str, path: str, body: Raw, *how: str) -> str:
+    """Why the API server would refuse a request; ``""`` if it would not."""
+    content_type = how[0] if how else "application/json"
+    try:
+        cluster.requests.send(method, f"{path}?dryRun=All", body, content_type=content_type)
+    except LabError as error:
+        return str(error)
+    return ""
+
+
+def condition_errors(cluster: ApiServer) -> set[str]:
+    """The policies of which a match condition had an error since the API server was started."""
+    return set(FAILED.findall(cluster.kubectl("get", "--raw", "/metrics")))
+
+
+@pytest.fixture(scope="module")
+def home(cluster: ApiServer) -> Iterator[str]:
+    """A namespace with a pod of its own; at the end, no match condition had an error."""
+    name = f"test-{uuid4().hex[:8]}"
+    system = [one for one in installed.load(installed.Options()) if one["kind"] == "Namespace"]
+    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(system))
+    cluster.kubectl("create", "namespace", name)
+    cluster.kubectl("create", "-n", name, "-f", "-", stdin=json.dumps(manifests.pod("odd")))
+    yield name
+    assert [each for each in condition_errors(cluster) if each.startswith("kubeshare")] == []
+    cluster.kubectl("delete", "pod", "odd", "-n", name, "--force")
+
+
+def maybe(**fields: st.SearchStrategy[Any]) -> st.SearchStrategy[Raw]:
+    """An object with some of these fields, each of which may be null."""
+    return st.fixed_dictionaries({}, optional={key: st.none() | fields[key] for key in fields})
+
+
+NAMES = st.sampled_from(["a", "b", "c"])
+KEYS = st.sampled_from(
+    ["a", "kubeshare", "example.org/kubeshare.nthu", "kubeshare.example.org/request", "gpu_mem"]
+)
+TEXTS = st.text(st.characters(codec="utf-8", exclude_categories=["Cc"]), max_size=8)
+AMOUNTS = st.dictionaries(
+    st.sampled_from(["cpu", "memory", "nvidia.com/gpu", "example.org/vgpu", "hugepages-2Mi"]),
+    st.sampled_from(["0", "1", "100m", "1Ki", "1e3", 0, 1]),
+    max_size=2,
+)
+OWNERS = st.fixed_dictionaries(
+    {
+        "apiVersion": st.sampled_from(["v1", "kubeshare.nthu.example.org/v1"]),
+        "kind": st.sampled_from(["ConfigMap", "SharePod"]),
+        "name": NAMES,
+        "uid": NAMES,
+    },
+    optional={"controller": st.none() | st.booleans()},
+)
+METADATA = maybe(
+    labels=st.dictionaries(KEYS, st.sampled_from(["", "a"]), max_size=2),
+    annotations=st.dictionaries(KEYS, TEXTS, max_size=2),
+    ownerReferences=st.lists(OWNERS, max_size=2),
+    finalizers=st.lists(st.sampled_from(["example.org/a", "example.org/b"]), max_size=2),
+)
+RESOURCES = maybe(
+    limits=AMOUNTS,
+    requests=AMOUNTS,
+    claims=st.lists(st.fixed_dictionaries({"name": NAMES}), max_size=1),
+)
+CONTAINERS = st.lists(
+    st.builds(
+        lambda name, more: {"name": name, "image": "x"} | more,
+        NAMES,
+        maybe(
+            resources=RESOURCES,
+            env=st.just([]),
+            command=st.lists(TEXTS, max_size=2),
+            securityContext=st.just({}),
+            restartPolicy=st.just("Always"),
+        ),
+    ),
+    max_size=3,
+)
+CLAIMS = st.builds(
+    lambda name, claim: {"name": name} | claim,
+    NAMES,
+    maybe(resourceClaimName=NAMES, resourceClaimTemplateName=NAMES),
+)
+SPECS = st.builds(
+    lambda containers, more: {"containers": containers} | more,
+    CONTAINERS,
+    maybe(
+        initContainers=CONTAINERS,
+        schedulingGates=st.lists(st.just({"name": "example.org/a"}), max_size=1),
+        resourceClaims=st.lists(CLAIMS, max_size=2),
+        nodeName=st.sampled_from(["", "n1"]),
+        nodeSelector=st.dictionaries(KEYS, st.just("a"), max_size=1),
+        affinity=st.just({}),
+        volumes=st.lists(st.just({"name": "a"}), max_size=1),
+        tolerations=st.lists(st.just({}), max_size=1),
+        resources=RESOURCES,
+        schedulerName=st.sampled_from(["", "volcano"]),
+    ),
+)
+
+
+@settings(max_examples=EXAMPLES)
+@given(metadata=METADATA, spec=SPECS, namespace=st.sampled_from(["home", NAMESPACE]))
+def test_a_pod_of_others_is_not_refused_by_a_policy(
+    cluster: ApiServer, home: str, metadata: Raw, spec: Raw, namespace: str
+) -> None:
+    where = f"/api/v1/namespaces/{home if namespace == 'home' else namespace}/pods"
+    pod = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "new"} | metadata, "spec": spec}
+
+    assert POLICY not in refusal(cluster, "POST", where, pod)
+
+
+SUBRESOURCES = ("", "/status", "/resize", "/ephemeralcontainers")
+
+
+@settings(max_examples=EXAMPLES)
+@given(
+    subresource=st.sampled_from(SUBRESOURCES),
+    metadata=METADATA,
+    spec=maybe(containers=CONTAINERS, ephemeralContainers=CONTAINERS, tolerations=st.just([])),
+    status=maybe(phase=st.sampled_from(["", "Failed"]), conditions=st.just([]), odd=TEXTS),
+)
+def test_a_change_of_a_pod_of_others_is_not_refused_by_a_policy(
+    *, cluster: ApiServer, home: str, subresource: str, metadata: Raw, spec: Raw, status: Raw
+) -> None:
+    which = f"/api/v1/namespaces/{home}/pods/odd{subresource}"
+    change = {"metadata": metadata, "spec": spec, "status": status}
+
+    said = refusal(cluster, "PATCH", which, change, "application/merge-patch+json")
+    assert POLICY not in said
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-1, 2) | TEXTS,
+    lambda inner: st.lists(inner, max_size=2) | st.dictionaries(NAMES | KEYS, inner, max_size=2),
+    max_leaves=4,
+)
+UNTYPED = (
+    *("initContainers", "schedulingGates", "volumes", "tolerations", "affinity", "nodeSelector"),
+    *("overhead", "resourceClaims", "securityContext", "unknown"),
+)
+IN_A_CONTAINER = ("resources", "env", "envFrom", "args", "command", "volumeMounts", "ports")
+
+
+def odd(*fields: str) -> st.SearchStrategy[Raw]:
+    """Any JSON in some of these fields, and lists of objects with any JSON, as they might be."""
+    named = st.fixed_dictionaries({"name": JSON}, optional={"resources": JSON, "limits": JSON})
+    value = JSON | st.lists(named | JSON, max_size=2)
+    return st.fixed_dictionaries({}, optional=dict.fromkeys(fields, value))
+
+
+@settings(max_examples=EXAMPLES)
+@given(
+    spec=odd(*UNTYPED),
+    container=odd(*IN_A_CONTAINER),
+    resources=st.none() | maybe(limits=JSON | AMOUNTS, requests=JSON | AMOUNTS),
+    metadata=METADATA,
+)
+def test_what_the_schema_does_not_type_lets_no_policy_fail(
+    *,
+    cluster: ApiServer,
+    home: str,
+    spec: Raw,
+    container: Raw,
+    resources: Raw | None,
+    metadata: Raw,
+) -> None:
+    """The PodSpec of a SharePod is kept as it is; what is wrong in it shows with its pod."""
+    main = {"name": "main", "image": "x"} | container
+    if resources is not None:
+        main["resources"] = resources
+    sharepod = manifests.sharepod("new", {"request": "0.1"}, metadata=metadata)
+    sharepod["spec"] |= {"containers": [main], **spec}
+    where = f"/apis/kubeshare.nthu/v1/namespaces/{home}/sharepods"
+
+    said = refusal(cluster, "POST", where, sharepod)
+    assert "resulted in error" not in said
+    assert "HTTP Error 5" not in said
+
+
+REQUESTS = st.lists(
+    st.builds(
+        lambda name, more: {"name": name} | more,
+        NAMES,
+        maybe(
+            exactly=maybe(deviceClassName=NAMES, count=st.integers(0, 2)),
+            firstAvailable=st.lists(
+                st.fixed_dictionaries({"name": NAMES, "deviceClassName": NAMES}), max_size=2
+            ),
+        ),
+    ),
+    max_size=2,
+)
+
+
+@settings(max_examples=EXAMPLES // 2)
+@given(metadata=METADATA, devices=st.none() | maybe(requests=REQUESTS), template=st.booleans())
+def test_a_claim_of_another_driver_is_not_refused_by_a_policy(
+    *, cluster: ApiServer, home: str, metadata: Raw, devices: Raw | None, template: bool
+) -> None:
+    spec: Raw = {"devices": devices}
+    kind = "ResourceClaimTemplate" if template else "ResourceClaim"
+    claim = {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": kind,
+        "metadata": {"name": "new"} | metadata,
+        "spec": {"spec": spec, "metadata": metadata} if template else spec,
+    }
+    where = f"/apis/resource.k8s.io/v1/namespaces/{home}/{kind.lower()}s"
+
+    assert POLICY not in refusal(cluster, "POST", where, claim)
+
+
+def test_an_error_of_a_match_condition_is_seen(cluster: ApiServer) -> None:
+    """What the fixture reads at the end does count such errors."""
+    name = f"fails-{uuid4().hex[:8]}"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
+    spec = {
+        "failurePolicy": "Ignore",
+        "matchConstraints": {"resourceRules": [rule | {"resources": ["configmaps"]}]},
+        "matchConditions": [{"name": "fails", "expression": f"object.data['{name}'] == ''"}],
+        "validations": [{"expression": "true"}],
+    }
+    version = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
+    kind = "ValidatingAdmissionPolicy"
+    binding = {"policyName": name, "validationActions": ["Deny"]}
+    policies = [
+        version | {"kind": kind, "spec": spec},
+        version | {"kind": f"{kind}Binding", "spec": binding},
+    ]
+    cluster.kubectl("create", "-f", "-", stdin=yaml.safe_dump_all(policies))
+    configmap = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}}
+
+    def seen() -> bool:
+        assert refusal(cluster, "POST", "/api/v1/namespaces/default/configmaps", configmap) == ""
+        return name in condition_errors(cluster)
+
+    try:
+        wait_until(seen, "the error to be counted")
+    finally:
+        cluster.kubectl("delete", kind.lower(), name)
+        cluster.kubectl("delete", f"{kind.lower()}binding", name)
