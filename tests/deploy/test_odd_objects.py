@@ -198,7 +198,7 @@ def test_what_the_schema_does_not_type_lets_no_policy_fail(
     metadata: Raw,
 ) -> None:
     """The PodSpec of a SharePod is kept as it is; what is wrong in it shows with its pod."""
-    main = {"name": "main", "image": "x"} | container
+    main: Raw = {"name": "main", "image": "x"} | container
     if resources is not None:
         main["resources"] = resources
     sharepod = manifests.sharepod("new", {"request": "0.1"}, metadata=metadata)

@@ -39,6 +39,23 @@ async def test_a_pod_gets_its_part_is_let_go_and_runs(cluster: FakeCluster) -> N
     assert f"Bound: vGPU {gpuid} on node n1" in cluster.events("a")
 
 
+@scenario(n1=2)
+async def test_a_pod_whose_author_forged_what_the_scheduler_writes_gets_what_it_asks_for(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start()
+    await cluster.run("victim", "0.9")
+    (victims,) = cluster.vgpus()
+    forged = {"kubeshare.nthu/gpuids": victims, "kubeshare.nthu/node": "n1"}
+    cluster.plain("a", "0.3", annotations=forged)
+    cluster.plain("b", "0.9", annotations=forged)
+    await expect_running(cluster, "a")
+    await expect_pending(cluster, "b", reason="NoRoom")
+    assert cluster.vgpus()[victims] == ["victim"]
+    assert the_pod(cluster, "a")["metadata"]["annotations"]["kubeshare.nthu/gpuids"] != victims
+    assert gates(cluster, "b")
+
+
 @scenario(n1=1)
 async def test_the_gate_stays_until_the_gpu_is_there(cluster: FakeCluster) -> None:
     cluster.native_pod("native")
