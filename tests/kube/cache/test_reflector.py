@@ -114,6 +114,43 @@ def test_410_in_the_stream_lists_again_and_reports_deleted_objects() -> None:
     run_virtual(main())
 
 
+def test_a_server_that_has_gone_back_to_an_older_state_is_listed_again() -> None:
+    """A watch from a version that is yet to come stays silent."""
+    server = seeded("a", "b")
+
+    async def main() -> None:
+        async with watching(server) as watched:
+            snapshot = server.storage.snapshot()
+            for name in ("c", "d", "e"):
+                seed(server, name)
+            touch(server, "b")
+            await watched.expect_names({"a", "b", "c", "d", "e"})
+            watched.changes.clear()
+            server.restore(snapshot)
+            seed(server, "f")
+            await watched.expect_names({"a", "b", "f"}, seconds=5)
+            assert watched.changes[-2:] == ["MODIFIED b", "ADDED f"]
+            assert watched.reflector.restarts["restored"] == 1
+            touch(server, "f")
+            await watched.expect_change("MODIFIED f")
+
+    run_virtual(main())
+
+
+def test_a_watch_that_ends_at_its_time_costs_no_other_request() -> None:
+    server = seeded("a")
+
+    async def main() -> None:
+        async with watching(server) as watched:
+            for _ in range(30):
+                await asyncio.sleep(60)
+                server.bookmark()
+            assert len(watched.asked("watch")) > 2
+            assert len(watched.asked("list")) == 1
+
+    run_virtual(main())
+
+
 def test_410_as_a_status_lists_again() -> None:
     server = seeded("a", "b")
 
@@ -182,7 +219,7 @@ def test_500_on_watch_is_retried_with_backoff_until_it_works() -> None:
             await watched.expect_names({"a", "b"})
             assert watched.changes == ["ADDED b"]
             assert watched.most_watches_in(4) <= 5
-            assert len(watched.asked("list")) == 1
+            assert watched.reflector.relists == 0
 
     run_virtual(main())
 
@@ -217,7 +254,7 @@ def test_after_a_connection_reset_the_watch_continues_from_the_last_event() -> N
             server.reset_watches()
             await watched.expect_names({"b", "c"})
             assert watched.changes == ["ADDED b", "ADDED c", "DELETED a"]
-            assert len(watched.asked("list")) == 1
+            assert watched.reflector.relists == 0
 
     run_virtual(main())
 
@@ -269,7 +306,7 @@ def test_bookmarks_are_requested_and_advance_the_version() -> None:
             seed(server, "b")
             await watched.expect_name("b")
             assert server.requests[-1].query["resourceVersion"] == str(bookmarked)
-            assert len(watched.asked("list")) == 1
+            assert watched.reflector.relists == 0
 
     run_virtual(main())
 

@@ -1,11 +1,14 @@
 """Watches one kind of objects without end, whatever interrupts the stream.
 
-1. The resourceVersion is opaque; each event, bookmarks included, advances it.
+1. The resourceVersion of each event, bookmarks included, is where the next watch begins.
 2. The watch asks for bookmarks. The server ends it after 5 to 10 minutes (with jitter, so that
    clients do not reconnect together), and 75 s of silence count as a lost connection.
 3. 410, as a status or as an event, asks for a new resourceVersion to start from; any other failure
    causes a new watch from the last one.
-4. Retries have a backoff and respect ``Retry-After``. Only progress resets the backoff: a watch
+4. After a watch that did not last as long as it asked for, the present resourceVersion is read. If
+   it is lower than the last one, etcd was restored from an older snapshot: a watch from a version
+   that is yet to come gets neither events nor an error, so the loop starts anew.
+5. Retries have a backoff and respect ``Retry-After``. Only progress resets the backoff: a watch
    that ends at once without an event is a failure.
 """
 
@@ -79,6 +82,7 @@ class WatchLoop(Generic[T]):
         self._draw = draw
         self._backoff = Backoff(0.2, 30.0, draw)
         self._last_event: float | None = None
+        self._interrupted = False
         self.resource_version = ""
         self.restarts: Counter[str] = Counter()
 
@@ -93,9 +97,12 @@ class WatchLoop(Generic[T]):
         """Watch until cancelled."""
         while True:
             try:
+                if self._interrupted and self.resource_version:
+                    await self._check_history()
                 if not self.resource_version:
                     self.resource_version = await self._start()
                     self._record_activity()
+                self._interrupted = True
                 await self._watch()
             except GoneError as error:
                 self.resource_version = ""
@@ -105,7 +112,7 @@ class WatchLoop(Generic[T]):
 
     async def _watch(self) -> None:
         loop = asyncio.get_running_loop()
-        started = loop.time()
+        started, lifetime = loop.time(), 300 + 300 * self._draw()
         events = 0
         stream = self._client.watch(
             self._resource,
@@ -113,7 +120,7 @@ class WatchLoop(Generic[T]):
             resource_version=self.resource_version,
             labels=self._labels,
             fields=self._fields,
-            lifetime=300 + 300 * self._draw(),
+            lifetime=lifetime,
         )
         try:
             async with asyncio.timeout(self._idle) as silence, aclosing(stream):
@@ -132,8 +139,26 @@ class WatchLoop(Generic[T]):
         if not events and loop.time() - started < SHORT_WATCH:
             await self._pause("empty", None)
             return
+        self._interrupted = loop.time() - started < lifetime - SLACK
         self._backoff.reset()
         self.restarts["ended"] += 1
+
+    async def _check_history(self) -> None:
+        """Forget where the watch is if the API server has not come that far."""
+        latest = await self._client.latest_version(
+            self._resource, self._namespace, labels=self._labels, fields=self._fields
+        )
+        versions = latest, self.resource_version
+        if all(map(str.isdecimal, versions)) and int(latest) < int(self.resource_version):
+            log.warning(
+                "the API server has gone back to an older state: listing again",
+                resource=self._resource.plural,
+                resource_version=latest,
+                last_seen=self.resource_version,
+            )
+            self.restarts["restored"] += 1
+            self.resource_version = ""
+        self._interrupted = False
 
     def _record_activity(self) -> None:
         self._last_event = asyncio.get_running_loop().time()

@@ -232,13 +232,17 @@ class Client:
             if not token:
                 return Listing(items, page.metadata.resource_version, tuple(unreadable))
 
-    async def latest_version(self, resource: Resource[Any], namespace: str = "") -> str:
+    async def latest_version(
+        self, resource: Resource[Any], namespace: str = "", *, labels: str = "", fields: str = ""
+    ) -> str:
         """The resourceVersion of the present state, for a watch of what comes from now on.
 
-        Costs the server one object, however many there are: a selector would make it search.
+        Costs the server one object, however many there are. A selector makes it search: give one
+        only where the caller may list nothing else.
         """
         call = Call("list", resource, namespace)
-        body = await self._transport.send(call, query={"limit": "1"})
+        query = _parameters(limit="1", labelSelector=labels, fieldSelector=fields)
+        body = await self._transport.send(call, query=query)
         return _read(body, resource.into(_Page)).metadata.resource_version
 
     async def watch(

@@ -19,7 +19,7 @@ from kubeshare.simulator.control.json_copy import clone
 from kubeshare.simulator.control.rbac import Access, Authorizer
 from kubeshare.simulator.control.requests import Answer, RefusalError, Request, parse_request
 from kubeshare.simulator.control.schemas import schema_of
-from kubeshare.simulator.control.storage import ObjectPath, Raw, Storage, event_line
+from kubeshare.simulator.control.storage import ObjectPath, Raw, Snapshot, Storage, event_line
 
 
 class _Connection(httpx2.AsyncClient, DirectSender):
@@ -199,6 +199,11 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         version = {"metadata": {"resourceVersion": str(self.storage.version)}}
         for watcher in self.storage.watchers:
             watcher.queue.put_nowait(event_line("BOOKMARK", version))
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a former state (``storage.snapshot()``) with all API servers restarted."""
+        self.storage.restore(snapshot)
+        self.reset_watches()
 
     def compact(self) -> None:
         """Forget the history: older resourceVersions and continue tokens are 410."""

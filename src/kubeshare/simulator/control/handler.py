@@ -125,15 +125,14 @@ class RequestHandler:
         return {"kind": kind, "apiVersion": "v1", "metadata": metadata, "items": items[:limit]}
 
     def _watch(self, request: Request) -> Answer:
-        watcher = Watcher(*_selection(request), asyncio.Queue())
         version = int(request.query.get("resourceVersion") or "0")
+        watcher = Watcher(*_selection(request), asyncio.Queue(), version)
         if version and version < self.storage.compacted:
             watcher.queue.put_nowait(event_line("ERROR", expired().status))
             watcher.queue.put_nowait(None)
         else:
             for entry in self.storage.history:
-                if entry.version > version:
-                    watcher.notify(entry)
+                watcher.notify(entry)
         self.storage.watchers.append(watcher)
         lifetime = float(request.query.get("timeoutSeconds", "3600"))
         return Answer(200, stream=WatchStream(self.storage, watcher, lifetime))

@@ -6,6 +6,7 @@ import uuid
 from bisect import bisect_left, insort
 from collections import defaultdict
 from collections.abc import Callable
+from copy import deepcopy
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
@@ -62,7 +63,8 @@ def event_line(kind: str, obj: Raw) -> bytes:
 class Watcher:
     """An open watch; ``queue`` holds lines, None ends it, an exception breaks it.
 
-    A ``mute`` watcher gets no more events, as if its connection were half-open.
+    It gets the changes after the version ``after``, even if that is yet to come. A ``mute`` watcher
+    gets no more events, as if its connection were half-open.
     """
 
     group: str
@@ -71,11 +73,14 @@ class Watcher:
     labels: str
     fields: str
     queue: "asyncio.Queue[bytes | Exception | None]"
+    after: int = 0
     mute: bool = False
 
     def notify(self, entry: HistoryEntry) -> None:
         """Queue the event of a change if the watch selects the old or the new state."""
         path = entry.path
+        if entry.version <= self.after:
+            return
         if path.plural != self.plural or path.group != self.group or self.mute:
             return
         if self.namespace and path.namespace != self.namespace:
@@ -85,6 +90,14 @@ class Watcher:
         if before or after:
             kind = ("MODIFIED" if before else "ADDED") if after else "DELETED"
             self.queue.put_nowait(entry.event(kind))
+
+
+class Snapshot(NamedTuple):
+    """The objects of a storage, the owners of their fields, and the version."""
+
+    objects: dict[ObjectPath, Raw]
+    owners: dict[ObjectPath, dict[str, dict[Path, Any]]]
+    version: int
 
 
 class Storage:
@@ -121,6 +134,31 @@ class Storage:
         """Forget the history: watches can start only from the present version."""
         self.compacted = self.version
         self.history.clear()
+
+    def snapshot(self) -> Snapshot:
+        """The present state."""
+        return Snapshot(dict(self.objects), deepcopy(self.owners), self.version)
+
+    def restore(self, snapshot: Snapshot) -> None:
+        """Go back to a former state and its version, as etcd does that is restored from a file.
+
+        Open watches get no event of it: end them. The history is gone.
+        """
+        changed = [
+            path
+            for path in self.objects.keys() | snapshot.objects.keys()
+            if self.objects.get(path) is not snapshot.objects.get(path)
+        ]
+        self.objects = dict(snapshot.objects)
+        self.owners = deepcopy(snapshot.owners)
+        self.version = snapshot.version
+        self.compact()
+        self._paths.clear()
+        for path in sorted(self.objects):
+            self._paths[path.group, path.plural].append(path)
+        for path in sorted(changed):
+            for hook in list(self.after_change):
+                hook(path, self.objects.get(path))
 
     def uid(self) -> str:
         """A new uid."""
