@@ -53,3 +53,35 @@ def test_a_slice_that_is_there_is_not_written_again(server: FakeApiServer) -> No
     writes = server.writes
     run(server)
     assert server.writes == writes
+
+
+@pytest.mark.usefixtures("cluster")
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"devices": [{"name": "slots"}]},
+        {"devices": [{"name": "slots", "allowMultipleAllocations": True}, {"name": "more"}]},
+        {"pool": {"name": NODE, "generation": 1, "resourceSliceCount": 2}},
+    ],
+    ids=["a device that one pod takes", "another device", "slices that do not exist"],
+)
+def test_a_slice_that_says_something_else_is_replaced_under_the_next_generation(
+    server: FakeApiServer, wrong: dict[str, Any]
+) -> None:
+    right = run(server)["spec"]
+    server.change(RESOURCE_SLICES, NAME, "", lambda found: found["spec"].update(wrong))
+    writes = server.writes
+    assert run(server)["spec"] == right | {"pool": right["pool"] | {"generation": 2}}
+    assert server.writes == writes + 1
+
+
+def test_a_slice_of_a_node_that_has_joined_again_belongs_to_the_new_node(
+    server: FakeApiServer, cluster: Cluster
+) -> None:
+    run(server)
+    server.remove(NODES, NODE)
+    cluster.server.seed(NODES, {"metadata": {"name": NODE}})
+    (owner,) = run(server)["metadata"]["ownerReferences"]
+    node = server.stored(NODES, NODE)
+    assert node is not None
+    assert owner["uid"] == node["metadata"]["uid"]

@@ -3,13 +3,15 @@
 The slice has one device, ``slots``, which allows any number of allocations: it only means
 that the node has the driver, because KubeShare itself decides how much of which GPU a pod
 gets. The kubelet deletes the slices of a driver that has been away for half a minute, so
-the slice is published at every start and watched afterwards.
+the slice is published at every start and watched afterwards. A slice that says something else, as
+one of another release may, is replaced under the next generation of its pool: kube-scheduler takes
+the newest generation for the whole pool.
 """
 
-from typing import Any
+from typing import Any, Final
 
 import structlog
-from msgspec import Struct
+from msgspec import Struct, field
 
 from kubeshare.api.types.constants import DRA_DRIVER, MANAGER_NODE
 from kubeshare.kube.cache.reflector import Reflector
@@ -24,41 +26,55 @@ log = structlog.get_logger(__name__)
 DEVICE = "slots"
 
 
-class _Named(Struct, frozen=True, kw_only=True):
+class _Pool(Struct, frozen=True, kw_only=True, rename="camel"):
+    generation: int = 0
+    resource_slice_count: int = 0
+
+
+class _Spec(Struct, frozen=True, kw_only=True):
+    pool: _Pool = field(default_factory=_Pool)
+    devices: tuple[dict[str, Any], ...] = ()
+
+
+class _Slice(Struct, frozen=True, kw_only=True):
+    """The fields of a ResourceSlice that can be wrong: the others select it or never change."""
+
     metadata: ObjectMeta
+    spec: _Spec = field(default_factory=_Spec)
 
 
-_SLICES = RESOURCE_SLICES.into(_Named)
+_SLICES = RESOURCE_SLICES.into(_Slice)
+_DEVICES: Final = ({"name": DEVICE, "allowMultipleAllocations": True},)
 
 
-def slice_body(node: str, node_uid: str) -> dict[str, Any]:
+def slice_body(node: str, node_uid: str, generation: int = 1) -> dict[str, Any]:
     """The ResourceSlice of a node, owned by the Node object."""
     return {
         "metadata": {
-            "name": f"{node}-{DRA_DRIVER}",
+            "name": _name(node),
             "ownerReferences": [owner_of(node, node_uid)],
         },
         "spec": {
             "driver": DRA_DRIVER,
             "nodeName": node,
-            "pool": {"name": node, "generation": 1, "resourceSliceCount": 1},
-            "devices": [{"name": DEVICE, "allowMultipleAllocations": True}],
+            "pool": {"name": node, "generation": generation, "resourceSliceCount": 1},
+            "devices": list(_DEVICES),
         },
     }
 
 
 class SlicePublisher:
-    """Publishes this node's ResourceSlice, and again whenever it is deleted.
+    """Publishes this node's ResourceSlice, and again whenever it is deleted or changed.
 
     Attributes:
         reflector: watches the slice.
-        controller: publishes it at the start and when it is gone.
+        controller: publishes it at the start and when it is gone or says something else.
     """
 
     def __init__(self, client: Client, node: str) -> None:
         self._client = client
         self._node = node
-        self.reflector: Reflector[_Named] = Reflector(
+        self.reflector: Reflector[_Slice] = Reflector(
             client, _SLICES, fields=f"spec.driver={DRA_DRIVER},spec.nodeName={node}"
         )
         self.controller: Controller[str] = Controller("resource-slice", self._reconcile)
@@ -66,8 +82,23 @@ class SlicePublisher:
         self.controller.queue.add(node)
 
     async def _reconcile(self, node: str) -> RequeueAfter | None:
-        body = slice_body(node, await uid_of(self._client, node))
-        if self.reflector.store.get(body["metadata"]["name"]) is None:
-            await self._client.apply(_SLICES, body, field_manager=MANAGER_NODE, force=True)
-            log.info("ResourceSlice published")
+        uid = await uid_of(self._client, node)
+        there = self.reflector.store.get(_name(node))
+        if there is not None and _is_current(there, uid):
+            return None
+        generation = there.spec.pool.generation + 1 if there else 1
+        body = slice_body(node, uid, generation)
+        await self._client.apply(_SLICES, body, field_manager=MANAGER_NODE, force=True)
+        log.info("ResourceSlice published", generation=generation)
         return None
+
+
+def _name(node: str) -> str:
+    return f"{node}-{DRA_DRIVER}"
+
+
+def _is_current(there: _Slice, node_uid: str) -> bool:
+    """Whether a slice says what :func:`slice_body` says; a Node that joins again has a new uid."""
+    owned = any(owner.uid == node_uid for owner in there.metadata.owner_references)
+    spec = there.spec
+    return owned and spec.devices == _DEVICES and spec.pool.resource_slice_count == 1
