@@ -26,6 +26,7 @@ from kubeshare.node.dra.grants import Grants
 from kubeshare.node.dra.prepare import Preparer
 from kubeshare.node.dra.release import Releaser
 from kubeshare.node.dra.resource_slice import SlicePublisher
+from kubeshare.node.dra.unrecorded_grants import UnrecordedGrants
 from kubeshare.node.escapes.sampling import Sampler
 from kubeshare.node.escapes.watcher import EscapePolicy, EscapeWatch
 from kubeshare.node.gpus.discovery import GpuProcess, NvmlGpus
@@ -117,6 +118,14 @@ class Agent:
     ) -> None:
         self.view = NodeView(client, node)
         self.dra_gpus = DraGpus(client, node)
+        self.grants = Grants(paths.run_folder)
+        self.events = EventRecorder(client, "kubeshare.nthu/node-agent", node)
+        self.unrecorded = UnrecordedGrants(
+            self.grants,
+            self.events,
+            lambda: self.gpushare.nodes.store.get(node),
+            self._unrecorded_changed,
+        )
         socket, uuid_of = paths.pod_resources_socket, self.dra_gpus.uuid
         self.inventory = Inventory(
             client,
@@ -125,13 +134,12 @@ class Agent:
             self.view.promised,
             drivers=self.dra_gpus.drivers,
             in_use=in_use or (None if allocated else partial(gpus_in_use, socket, uuid_of)),
+            unrecorded=self.unrecorded.report,
         )
         self.view.pods.subscribe(self._pod_changed)
         self.dra_gpus.reflector.subscribe(lambda _: self.inventory.refresh_soon())
-        self.grants = Grants(paths.run_folder)
         self._run_folder = paths.run_folder
         self.degraded_gpus = DegradedGpus(self.view, Paths(paths.run_folder))
-        self.events = EventRecorder(client, "kubeshare.nthu/node-agent", node)
         self.gpushare = GpushareResources(client, node, paths, self.inventory, self.events)
         self.vcuda = VcudaResources(node, paths, self.gpushare.nodes, self.inventory)
         self.preparer = Preparer(
@@ -164,6 +172,7 @@ class Agent:
             placeholders=self.placeholders,
             preparer=self.preparer,
             releaser=self.releaser,
+            unrecorded=self.unrecorded,
             claim_in_use=claim_in_use or ClaimUsers(paths.pod_resources_socket, mounts).in_use,
             has_processes=has_processes,
         )
@@ -209,6 +218,9 @@ class Agent:
         if change.object.uses_whole_gpus:
             self.inventory.refresh_soon()
 
+    def _unrecorded_changed(self) -> None:
+        self.inventory.refresh_soon()
+
     def _bind_cpus(self) -> None:
         self.cpu_binder.controller.queue.add(self.view.node)
 
@@ -225,6 +237,7 @@ class Agent:
         await self.gpushare.nodes.wait_for_sync()
         await self.gpushare.configmaps.wait_for_sync()
         self.degraded_gpus.follow()
+        self.reconciler.find_unrecorded()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.inventory.run())
             group.create_task(self.escapes.run())
@@ -256,6 +269,7 @@ class Agent:
         program.add_task(self.serve)
         self.display.add_to(program)
         self.escapes.register_metrics(program.registry)
+        self.unrecorded.register(program.registry)
         self.cpu_binder.metrics.register(program.registry)
         program.add_check(
             lambda: None if self.driver.registered.is_set() else "not registered with the kubelet"

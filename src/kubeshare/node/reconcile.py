@@ -1,19 +1,20 @@
 """Removes holders and grants that crashes or lost placeholders left behind.
 
 A vGPU whose placeholder is gone is fenced: another pod may get its GPU, so the grants of
-the pods that share it are revoked for good. A crash or a loss leaves three kinds of
+the pods that share it are revoked for good. A crash or a loss leaves four kinds of
 inconsistency:
 
 * A vGPU without a UUID: ``gpus.placeholder_gpu`` writes it.
 * A holder whose pod is gone or has ended, and that is not prepared here: the kubelet will
   never call unprepare for it, so the agent removes it. It believes that a pod is gone only
   if a live GET says so.
-* A grant of which a share has no holder: another pod may get that share, so the grant is
-  revoked; the other grants of the pod stay. Or a grant whose pod is gone and that the kubelet
-  does not unprepare: it has forgotten the claim, so the agent releases it by itself. A pod
-  that is gone may still run (force-deleted), so the kubelet, which stops it and then calls,
-  gets time first, and the pod keeps its share as long as it has a process here, or anything
-  else uses its claim.
+* A grant of which a share has no holder. If the pod has no process here, the grant is revoked; the
+  other grants of the pod stay. A pod that runs keeps it, because it uses the GPU in any case, and
+  the GPU gets no more holders (``dra.unrecorded_grants``).
+* A grant whose pod is gone and that the kubelet does not unprepare: it has forgotten the claim, so
+  the agent releases it by itself. A pod that is gone may still run (force-deleted), so the kubelet,
+  which stops it and then calls, gets time first, and the pod keeps its share as long as it has a
+  process here, or anything else uses its claim.
 """
 
 import asyncio
@@ -35,6 +36,7 @@ from kubeshare.node.dra.claim_users import ClaimInUse
 from kubeshare.node.dra.grants import Grants, PodGrant
 from kubeshare.node.dra.prepare import Preparer
 from kubeshare.node.dra.release import Releaser
+from kubeshare.node.dra.unrecorded_grants import UnrecordedGrants
 from kubeshare.node.gpus.placeholder_gpu import PlaceholderGpus
 from kubeshare.node.node_view import NODE_PODS, NODE_VGPUS, NodePod, NodeView
 from kubeshare.node.processes import HasProcesses, has_processes
@@ -60,6 +62,7 @@ class Reconciler:
         placeholders: finds the GPUs of vGPUs.
         preparer: knows which pods are being prepared.
         releaser: removes grants and holders.
+        unrecorded: the grants of running pods without a holder.
         claim_in_use: whether the kubelet or a process here uses a claim.
         has_processes: whether a pod (uid) has a process here.
         unprepare_wait: seconds that the kubelet gets to call unprepare.
@@ -75,6 +78,7 @@ class Reconciler:
         placeholders: PlaceholderGpus,
         preparer: Preparer,
         releaser: Releaser,
+        unrecorded: UnrecordedGrants,
         claim_in_use: ClaimInUse,
         has_processes: HasProcesses = has_processes,
         unprepare_wait: float = UNPREPARE_WAIT_SECONDS,
@@ -86,6 +90,7 @@ class Reconciler:
         self._placeholders = placeholders
         self._preparer = preparer
         self._releaser = releaser
+        self._unrecorded = unrecorded
         self._claim_in_use = claim_in_use
         self._has_processes = has_processes
         self._unprepare_wait = unprepare_wait
@@ -96,6 +101,15 @@ class Reconciler:
         self.vgpus.watch(view.pods, self._vgpus_of_pod)
         self.grants.watch(view.vgpus, self._claims_of_vgpu)
         self.grants.watch(view.pods, self._claims_of_pod, when=_gone_or_ended)
+
+    def find_unrecorded(self) -> None:
+        """Take grants without a holder, according to the cache, for those of running pods.
+
+        So the first report of this agent does not say less than the last one of its predecessor.
+        """
+        for grant in self._grants.all():
+            if gpus := self._unheld_gpus(grant, self._held(grant)):
+                self._unrecorded.add(grant, gpus)
 
     def start(self) -> None:
         """Queue every grant on disk, and remove CDI specs that a crash left without one."""
@@ -131,7 +145,7 @@ class Reconciler:
             return
         pods = [holder.pod_uid for holder in vgpu.status.holders if holder.pod_uid]
         claims = [claim for pod in pods for claim in self._grants.of_pod(pod)]
-        if not claims or await self._is_reserved_now(vgpu):
+        if not claims or not await self._has_lost_placeholder(vgpu):
             return
         note = (
             f"the placeholder of vGPU {vgpu.gpuid} is gone, so another pod may get its GPU: this "
@@ -140,20 +154,21 @@ class Reconciler:
         for grant in filter(None, map(self._grants.read, claims)):
             self._revoke(grant, note, grant.names)
 
-    async def _is_reserved_now(self, vgpu: VGPU) -> bool:
-        """Whether no other pod can get the GPU of a vGPU, according to the API server.
+    async def _has_lost_placeholder(self, vgpu: VGPU) -> bool:
+        """Whether another pod can get the GPU of a vGPU, according to the API server.
 
-        A vGPU that has just become static has lost its placeholder for a good reason.
+        A vGPU that has just become static has lost its placeholder for a good reason. Where the
+        vGPU is gone too, its grants have no holders: that is for ``reconcile_grant``.
         """
         name = vgpu.metadata.name
         try:
             pod = await self._client.get(NODE_PODS, placeholder_name(name), NAMESPACE)
             if not pod.over and vgpu.spec.placeholder_uid in ("", pod.metadata.uid):
-                return True
+                return False
         except NotFoundError:
             pass
         try:
-            return (await self._client.get(NODE_VGPUS, name)).spec.is_static
+            return not (await self._client.get(NODE_VGPUS, name)).spec.is_static
         except NotFoundError:
             return False
 
@@ -180,23 +195,35 @@ class Reconciler:
         grant = self._grants.read(claim)
         if grant is None:
             self._pod_gone.forget(claim)
+            self._unrecorded.discard(claim)
             return None
-        if grant.pod_uid in self._preparer.pods:
+        if grant.pod_uid in self._preparer.pods or await self._runs_unheld(grant):
             return _CHECK_AGAIN
-        if self._unheld(grant, self._held(grant)):
-            lost = self._unheld(grant, await self._held_now(grant))
-            if lost:
-                self._revoke(grant, _unheld_note(chain.from_iterable(lost.values())), lost.keys())
-            if len(lost) == len(grant.names):
-                return None
-        pod = self._view.pods.store.by_uid(grant.pod_uid)
-        if pod is not None and not pod.ended:
-            self._pod_gone.forget(claim)
+        if self._grants.read(claim) is None:
             return None
-        if await self._is_alive(grant.pod_namespace, grant.pod_name, grant.pod_uid):
+        pod = self._view.pods.store.by_uid(grant.pod_uid)
+        if (pod is not None and not pod.ended) or await self._is_alive(
+            grant.pod_namespace, grant.pod_name, grant.pod_uid
+        ):
             self._pod_gone.forget(claim)
             return None
         return await self._forget(grant)
+
+    async def _runs_unheld(self, grant: PodGrant) -> bool:
+        """Whether a pod runs with a share that has no holder; where it does not run, revoke it."""
+        held = self._held(grant)
+        if self._unheld(grant, held):
+            if grant.claim not in self._unrecorded:
+                held = await self._held_now(grant)
+            lost = self._unheld(grant, held)
+            runs = bool(lost) and await asyncio.to_thread(self._has_processes, grant.pod_uid)
+            if runs:
+                self._unrecorded.add(grant, self._unheld_gpus(grant, held))
+                return True
+            if lost:
+                self._revoke(grant, _unheld_note(chain.from_iterable(lost.values())), lost.keys())
+        self._unrecorded.discard(grant.claim)
+        return False
 
     def _revoke(self, grant: PodGrant, note: str, names: Collection[str]) -> None:
         """End some of a pod's grants, and tell it why; the CDI spec goes with the last one."""
@@ -241,6 +268,11 @@ class Reconciler:
                 if held.isdisjoint({(share.uuid, share.share), ("", share.share)}):
                     lost.setdefault(name, []).append(share.share)
         return lost if held else {name: lost.get(name, []) for name in grant.names}
+
+    def _unheld_gpus(self, grant: PodGrant, held: _Held) -> set[str]:
+        """The GPUs (UUIDs) of the grants of which a share has no holder."""
+        names = self._unheld(grant, held)
+        return {share.uuid for name in names for share in self._grants.shares(name)}
 
     async def _forget(self, grant: PodGrant) -> RequeueAfter | None:
         if left := self._pod_gone.remaining(grant.claim, self._unprepare_wait):

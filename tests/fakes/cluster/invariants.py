@@ -12,7 +12,7 @@ from fakes.cluster.actors import Actors
 from fakes.cluster.pods import bound, ended, holders, requested
 from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
 from kubeshare.api.types.reasons import Reason
-from kubeshare.api.types.v1 import SHAREPODS, VGPUS
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.dialects.pod import PREFIX
 from kubeshare.dialects.shares import SHARE
 from kubeshare.dialects.vcuda import CORE
@@ -33,11 +33,13 @@ class Invariants:
     Attributes:
         violations: one sentence for each violation.
         doubles: whether a demand may temporarily hold more shares than it requests.
+        restored: whether pods may run that are not in the record, since it is an older one.
     """
 
     def __init__(self, server: FakeApiServer, actors: Actors) -> None:
         self.violations: list[str] = []
         self.doubles = False
+        self.restored = False
         self._server = server
         self._actors = actors
         self._has: dict[str, int] = {}  # node -> the largest number of GPUs that it has offered
@@ -101,7 +103,9 @@ class Invariants:
             self._check_nodes()
         if not self.doubles:
             self.violations += self.held_twice()
-        self._check_containers()
+        if not self.restored:
+            self._check_containers()
+            self._check_recorded(path, new)
 
     def _check_vgpus(self) -> None:
         """No vGPU has too much, and at most one stands for a GPU."""
@@ -129,6 +133,12 @@ class Invariants:
             has = self._has[name] = max(offered, self._has.get(name, 0))
             if used > has:
                 self.violations.append(f"{name} gave {used} GPUs")
+
+    def _check_recorded(self, path: ObjectPath, new: Raw | None) -> None:
+        """No agent ever calls a pod unrecorded, not even for a moment."""
+        if path.plural == GPUNODES.plural and new is not None:
+            named = [gpu.get("unrecordedPods") for gpu in new["spec"].get("devices", ())]
+            self.violations += [f"{path.name} names unrecorded pods: {one}" for one in named if one]
 
     def _check_sharepod(self, sharepod: Raw) -> None:
         """Every reason of a condition is a member of ``Reason``."""

@@ -207,7 +207,8 @@ class Machine:
         # The kubelet calls this whether or not the claim was prepared.
         while not await self._call(lambda agent: agent.unprepare(claim)):
             pass
-        self._server.remove(RESOURCE_CLAIMS, claim.name, claim.namespace)
+        if self._server.find(RESOURCE_CLAIMS, claim.name, claim.namespace) is not None:
+            self._server.remove(RESOURCE_CLAIMS, claim.name, claim.namespace)
         present = self._present(pod)
         if present is not None and being_deleted(present):
             self._server.remove(PODS, *_namespace_and_name(pod)[::-1])

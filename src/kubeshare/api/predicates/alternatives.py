@@ -20,6 +20,7 @@ STUCK_REASONS: Final = frozenset(
         Reason.OTHER_MODEL,
         Reason.GPU_UNHEALTHY,
         Reason.PLACEHOLDER_LOST,
+        Reason.UNRECORDED_PODS,
         Reason.GPUS_OFFERED,
         Reason.GPUS_IN_USE,
         Reason.NODE_OWNED,

@@ -6,7 +6,12 @@ from kubeshare.api.demands import Demands
 from kubeshare.api.quotas.policy import NO_QUOTAS, Quotas
 from kubeshare.api.quotas.usage_check import QuotaCheck
 from kubeshare.api.state.assume_cache import AssumeCache
-from kubeshare.api.state.ledger_builder import allocatable_gpus, node_entry, unclaimed_gpus
+from kubeshare.api.state.ledger_builder import (
+    allocatable_gpus,
+    node_entry,
+    runs_unrecorded,
+    unclaimed_gpus,
+)
 from kubeshare.api.state.ledger_cache import LedgerCache
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types import core_v1
@@ -109,6 +114,10 @@ class ClusterState:
     def has_bound_placeholder(self, vgpu: str) -> bool:
         """Whether a bound placeholder keeps a physical GPU for a vGPU."""
         return self._ledger.has_placeholder(vgpu)
+
+    def runs_unrecorded(self, vgpu: VGPU) -> bool:
+        """Whether pods run on the GPU of a vGPU for which no vGPU has a holder."""
+        return runs_unrecorded(vgpu, self._ledger.gpunode(vgpu.spec.node_name))
 
     def whole_gpu_pods(self, node: str) -> list[core_v1.Pod]:
         """The bound pods that use whole GPUs of a node, placeholders included."""

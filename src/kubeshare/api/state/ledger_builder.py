@@ -260,7 +260,8 @@ def _idle(found: v1.GPUNode, pool: Collection[v1.VGPU]) -> list[v1.GPUDevice]:
     )
     idle = []
     for gpu in sorted(found.spec.devices, key=lambda gpu: gpu.index):
-        if not gpu.healthy or gpu.in_use or gpu.filler or gpu.uuid in used:
+        taken = gpu.in_use or gpu.filler or gpu.unrecorded_pods
+        if not gpu.healthy or taken or gpu.uuid in used:
             continue
         if promised[_kind(gpu)] > 0:
             promised[_kind(gpu)] -= 1
@@ -295,15 +296,16 @@ def _healthy(uuid: str, found: v1.GPUNode | None) -> bool:
 
 
 def _fenced(vgpu: v1.VGPU, objects: ClusterObjects) -> bool:
-    """Whether a vGPU is being deleted, is a duplicate, or nothing keeps its GPU from others.
+    """Whether a vGPU must take no holder.
 
-    A GPU is kept by its placeholder, or because its node is owned.
+    It is being deleted, is a duplicate, pods without a holder run on its GPU, or nothing keeps its
+    GPU from others. A GPU is kept by its placeholder, or because its node is owned.
     """
+    found = objects.gpunode(vgpu.spec.node_name)
     if vgpu.status.phase == DELETING or vgpu.metadata.deletion_timestamp:
         return True
-    if _is_duplicate(vgpu, objects):
+    if _is_duplicate(vgpu, objects) or runs_unrecorded(vgpu, found):
         return True
-    found = objects.gpunode(vgpu.spec.node_name)
     if vgpu.spec.is_static:
         return not accepts_holders(found)
     if not vgpu.spec.uuid:
@@ -312,6 +314,15 @@ def _fenced(vgpu: v1.VGPU, objects: ClusterObjects) -> bool:
         shareable = find_condition(vgpu.status.conditions, CONDITION_SHAREABLE)
         return shareable is not None and shareable.status != "True"
     return not any(keeps_gpu(pod, vgpu) for pod in objects.placeholders_of(vgpu.metadata.name))
+
+
+def runs_unrecorded(vgpu: v1.VGPU, found: v1.GPUNode | None) -> bool:
+    """Whether pods run on the GPU of a vGPU for which no vGPU has a holder, by its GPUNode.
+
+    A selected GPU counts like the vGPU's own.
+    """
+    uuid = vgpu.spec.uuid or vgpu.spec.selected_uuid
+    return found is not None and bool(found.spec.unrecorded_pods(uuid))
 
 
 def _is_duplicate(vgpu: v1.VGPU, objects: ClusterObjects) -> bool:

@@ -42,6 +42,7 @@ class Reason(StrEnum):
     # Degraded, and Allocated of the SharePods that share the GPU
     GPU_UNHEALTHY = "GPUUnhealthy"
     PLACEHOLDER_LOST = "PlaceholderLost"
+    UNRECORDED_PODS = "UnrecordedPods"
     HEALTHY = "Healthy"
     NODE_OWNED = "NodeOwned"
 

@@ -5,6 +5,8 @@ names in snake case (``requestMicros`` is ``request_micros``). The schemas under
 are the source of truth; a test compares both.
 """
 
+from typing import Final
+
 from msgspec import Struct, field
 
 from kubeshare.api.types.constants import GROUP, MODE_SHARED, POOL_STATIC
@@ -15,6 +17,9 @@ from kubeshare.kube.resources import Resource
 SHAREPODS = Resource(GROUP, "v1", "sharepods", "SharePod", namespaced=True, shape=SPEC_AND_STATUS)
 VGPUS = Resource(GROUP, "v1", "vgpus", "VGPU", namespaced=False)
 GPUNODES = Resource(GROUP, "v1", "gpunodes", "GPUNode", namespaced=False)
+
+MAX_UNRECORDED_PODS: Final = 16
+"""Pods of a GPU that run without a holder and are named in the GPUNode."""
 
 
 class Holder(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
@@ -197,7 +202,9 @@ class GPUDevice(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
     ``in_use`` says whether a pod other than a placeholder has it as a whole GPU, as the kubelet
     reports. ``filler`` is the name of the filler pod that has it, ``""`` for none.
-    ``claim_driver`` is the DRA driver that offers it, ``""`` for none.
+    ``claim_driver`` is the DRA driver that offers it, ``""`` for none. ``unrecorded_pods`` are
+    pods (``namespace/name``, the first :data:`MAX_UNRECORDED_PODS`) that run here by a grant for
+    which no vGPU has a holder: meanwhile no other pod may get a share of it.
     """
 
     uuid: str
@@ -212,6 +219,7 @@ class GPUDevice(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     in_use: bool = False
     filler: str = ""
     claim_driver: str = ""
+    unrecorded_pods: tuple[str, ...] = ()
 
 
 class GPULink(Struct, frozen=True, kw_only=True, gc=False):
@@ -239,6 +247,10 @@ class GPUNodeSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     supports_shares: bool = False
     devices: tuple[GPUDevice, ...] = ()
     links: tuple[GPULink, ...] = ()
+
+    def unrecorded_pods(self, uuid: str) -> tuple[str, ...]:
+        """The pods that run on a GPU without a holder."""
+        return next((gpu.unrecorded_pods for gpu in self.devices if gpu.uuid == uuid), ())
 
 
 class GPUNodeStatus(Struct, frozen=True, kw_only=True, rename="camel", gc=False):

@@ -13,6 +13,8 @@ FIRST_HOLDER_SECONDS: Final = 5.0
 class IdleTimes:
     """Records when vGPUs lose their last holder; a restarted program begins anew.
 
+    So does a vGPU of an older version than the last one.
+
     Args:
         pool: the vGPUs.
     """
@@ -21,6 +23,7 @@ class IdleTimes:
         self._pool = pool
         self._idle: PendingSince[str] = PendingSince()  # by name
         self._was_held: dict[str, str] = {}  # name -> uid
+        self._versions: dict[str, int] = {}
         pool.subscribe(self._on_change)
 
     def seconds(self, vgpu: VGPU) -> float:
@@ -42,11 +45,18 @@ class IdleTimes:
         if vgpu is None:
             self._idle.forget(gpuid)
             self._was_held.pop(gpuid, None)
+            self._versions.pop(gpuid, None)
         else:
             self._update(vgpu)
 
     def _update(self, vgpu: VGPU) -> None:
         name, uid = vgpu.metadata.name, vgpu.metadata.uid
+        version = int(vgpu.metadata.resource_version)
+        if version < self._versions.get(name, 0):
+            # An older record has been restored: its node may still know pods that are not in it.
+            self._idle.forget(name)
+            self._was_held.pop(name, None)
+        self._versions[name] = version
         if vgpu.status.holders:
             self._idle.forget(name)
             self._was_held[name] = uid

@@ -45,7 +45,7 @@ class NodePools:
                 )
                 continue
             awaiting += not self._cluster_state.has_bound_placeholder(vgpu.metadata.name)
-            if vgpu.status.holders:
+            if vgpu.status.holders or self._cluster_state.runs_unrecorded(vgpu):
                 held += 1
             else:
                 idle.append(self._idle(vgpu))

@@ -17,6 +17,7 @@ from kubeshare.api.eviction import evict
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.vgpu_store import one_of_each_demand
 from kubeshare.api.types.core_v1 import Node, Pod
+from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, Holder
 from kubeshare.device_manager.events import Events
 from kubeshare.device_manager.vgpu.health import problem_of
@@ -73,7 +74,9 @@ class Evictions:
         if node is not None and node.must_drain:
             return f"the GPU driver of node {vgpu.spec.node_name} is being upgraded"
         problem = problem_of(vgpu)
-        if problem is not None and self._configuration.now().gpu_failure == "evict":
+        if problem is None or problem[0] == Reason.UNRECORDED_PODS:
+            return ""  # the GPU works, for the pods with a holder too
+        if self._configuration.now().gpu_failure == "evict":
             return problem[1]
         return ""
 

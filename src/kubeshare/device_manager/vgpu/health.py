@@ -1,8 +1,9 @@
 """Keeps the Degraded condition of vGPUs up to date.
 
-A shared GPU is degraded when it fails, as the node agent reports in the GPUNode, or when
-Kubernetes may give the GPU to another pod: its placeholder is gone, or its node is owned and
-offers GPUs all the same. A vGPU that waits for a GPU on an owned node gets none. The ledger
+A shared GPU is degraded when it fails or runs pods that no vGPU has a holder for, as the node agent
+reports in the GPUNode, or when Kubernetes may give the GPU to another pod: its placeholder is gone,
+or its node is owned and offers GPUs all the same. A vGPU that waits for a GPU on an owned node gets
+none. The ledger
 refuses new holders for the same reasons without waiting for the condition
 (:mod:`kubeshare.api.state.ledger_builder`). Pods that share the GPU stay unless the configuration
 has them evicted.
@@ -12,7 +13,7 @@ from typing import Final, TypeAlias
 
 from kubeshare.api import holders
 from kubeshare.api.owned_nodes import is_owned
-from kubeshare.api.state.ledger_builder import keeps_gpu
+from kubeshare.api.state.ledger_builder import keeps_gpu, runs_unrecorded
 from kubeshare.api.types.constants import (
     CONDITION_DEGRADED,
     CONDITION_OWNED,
@@ -88,11 +89,11 @@ class VGPUHealth:
         if failed is not None:
             return Reason.GPU_UNHEALTHY, failed
         if not vgpu.spec.uuid:
-            return self._gets_no_gpu(vgpu) if is_owned(found) else None
+            return self._gets_no_gpu(vgpu) if is_owned(found) else _unrecorded(vgpu, found)
         if vgpu.spec.is_static:
-            return _offered(vgpu, found)
+            return _offered(vgpu, found) or _unrecorded(vgpu, found)
         if await self._has_placeholder(vgpu):
-            return None
+            return _unrecorded(vgpu, found)
         return Reason.PLACEHOLDER_LOST, (
             f"nothing keeps GPU {vgpu.spec.uuid} from other pods: its placeholder "
             f"{placeholder_name(vgpu.metadata.name)} is gone"
@@ -152,6 +153,18 @@ def _offered(vgpu: VGPU, found: GPUNode | None) -> Problem | None:
             f"another pod has GPU {uuid} of node {node} too, so it is given out twice: {then}"
         )
     return Reason.GPUS_OFFERED, f"another pod may get GPU {uuid} of node {node}: {then}"
+
+
+def _unrecorded(vgpu: VGPU, found: GPUNode | None) -> Problem | None:
+    """Whether pods run on the GPU without a holder; the message names none of them."""
+    if not runs_unrecorded(vgpu, found):
+        return None
+    node = vgpu.spec.node_name
+    return Reason.UNRECORDED_PODS, (
+        f"pods use GPU {vgpu.spec.uuid or vgpu.spec.selected_uuid} of node {node} that no vGPU has "
+        "a holder for, as after etcd was restored from an older snapshot: it gives shares again "
+        f"when they have ended. `kubectl describe gpunode {node}` names them for an administrator"
+    )
 
 
 def problem_of(vgpu: VGPU) -> Problem | None:

@@ -59,6 +59,7 @@ class Inventory:
         promised: the UUIDs of GPUs that stay listed when they vanish.
         drivers: UUID → DRA driver, of the GPUs that such a driver serves.
         in_use: asks for the GPUs that pods use as whole GPUs.
+        unrecorded: UUID → the pods that run without a holder, of the GPUs that have some.
         interval: seconds between readings.
 
     Attributes:
@@ -77,6 +78,7 @@ class Inventory:
         *,
         drivers: Callable[[], Mapping[str, str]] = dict,
         in_use: GpusInUse | None = None,
+        unrecorded: Callable[[], Mapping[str, tuple[str, ...]]] = dict,
         interval: float = 10.0,
     ) -> None:
         self._client = client
@@ -85,6 +87,7 @@ class Inventory:
         self._promised = promised
         self._drivers = drivers
         self._in_use = in_use
+        self._unrecorded = unrecorded
         self._last_in_use: Mapping[str, str] = {}
         self.interval = interval
         self._published: GPUNodeSpec | None = None
@@ -141,19 +144,20 @@ class Inventory:
         self._republish.set()
 
     async def _with_users(self, now: GPUNodeSpec) -> GPUNodeSpec:
-        """The GPUs with their DRA drivers, and with those that pods use, by the kubelet."""
+        """The GPUs with their DRA drivers, and what the kubelet and grants say of their users."""
         if self._in_use is not None:
             try:
                 self._last_in_use = await self._in_use()
             except PodResourcesError as error:
                 log.warning("the GPUs in use are not known now", reason=str(error))
-        drivers = self._drivers()
+        drivers, unrecorded = self._drivers(), self._unrecorded()
         devices = tuple(
             msgspec.structs.replace(
                 device,
                 in_use=self._last_in_use.get(device.uuid) == "",
                 filler=self._last_in_use.get(device.uuid, ""),
                 claim_driver=drivers.get(device.uuid, ""),
+                unrecorded_pods=unrecorded.get(device.uuid, ()),
             )
             for device in now.devices
         )
