@@ -5,6 +5,7 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.booting import install, space_in
+from e2e.restarts import Restarts
 from e2e.space import Space
 from e2e.stage import SCHEDULER, Stage
 from e2e.stalls import Stalls
@@ -26,11 +27,19 @@ def stalls(stage: Stage) -> Iterator[Stalls]:
         yield stalls
 
 
+@pytest.fixture(scope="session")
+def restarts(stage: Stage) -> Iterator[Restarts]:
+    """What KubeShare's programs logged before each of their restarts while tests ran."""
+    with Restarts(stage) as restarts:
+        yield restarts
+
+
 @pytest.fixture(autouse=True)
 def _recorded(request: pytest.FixtureRequest) -> None:
-    """Record stalls from the first test in the lab on."""
+    """Record stalls and restarts from the first test in the lab on."""
     if request.node.get_closest_marker("lab"):
         request.getfixturevalue("stalls")
+        request.getfixturevalue("restarts")
 
 
 @pytest.fixture

@@ -289,6 +289,25 @@ class Stage:
         self.logs[name] = self.logs.get(name, "") + logged
         self.restarts[name] = _restarts(pod)
 
+    def restarts_now(self) -> dict[str, int]:
+        """How often the containers of each pod of KubeShare were restarted."""
+        return {pod["metadata"]["name"]: _restarts(pod) for pod in self._own_pods()}
+
+    def last_end(self, name: str) -> str:
+        """How the containers of a pod of KubeShare last ended, as its kubelet says."""
+        pod = self.find(f"/api/v1/namespaces/{NAMESPACE}/pods", name) or {"status": {}}
+        ends = (one.get("lastState") for one in pod["status"].get("containerStatuses", []))
+        return json.dumps([end for end in ends if end])
+
+    def logs_before_restart(self, name: str) -> str:
+        """What the containers of a pod of KubeShare logged before their last restart."""
+        pod = self.find(f"/api/v1/namespaces/{NAMESPACE}/pods", name) or {"status": {}}
+        return "".join(
+            self._log_before_restart("logs", "-n", NAMESPACE, name, "-c", status["name"])
+            for status in pod["status"].get("containerStatuses", [])
+            if status["restartCount"]
+        )
+
     def _log_before_restart(self, *of: str) -> str:
         try:
             return self.kubectl(*of, "--previous")

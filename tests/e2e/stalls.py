@@ -51,9 +51,10 @@ class Stalls:
         """How often a program ended, by its log, because it could not renew its Lease in a stall.
 
         Args:
-            log: JSON lines, of several lives of the program; other lines do not count.
+            log: JSON lines, of several lives of the program, also twice the same; other lines do
+                not count.
         """
-        return sum(self._in_a_stall(moment) for moment in _lease_losses(log))
+        return sum(self._in_a_stall(moment) for moment in set(_lease_losses(log)))
 
     def look(self) -> None:
         """Ask once."""

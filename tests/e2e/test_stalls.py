@@ -41,7 +41,12 @@ def test_a_loss_in_a_stall_is_excused(clock: Clock) -> None:
     stalls = stalled(clock, 5.0)
 
     assert stalls.spans == [(100.0, 105.0)]
-    assert stalls.excused(json.dumps(LOST) + "\n" + json.dumps(LOST)) == 2
+    again = LOST | {"timestamp": "1970-01-01T00:01:44Z"}
+    assert stalls.excused("\n".join(map(json.dumps, (LOST, again)))) == 2
+
+
+def test_a_loss_that_is_logged_twice_is_one(clock: Clock) -> None:
+    assert stalled(clock, 5.0).excused(json.dumps(LOST) + "\n" + json.dumps(LOST)) == 1
 
 
 def test_a_loss_without_a_stall_is_not(clock: Clock) -> None:

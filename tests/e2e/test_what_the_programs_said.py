@@ -6,6 +6,7 @@ tests ended, and of containers before their last restart, are kept.
 
 import pytest
 
+from e2e.restarts import Restarts
 from e2e.stage import Stage
 from e2e.stalls import Stalls
 
@@ -36,18 +37,28 @@ def test_no_program_was_refused_anything_nor_failed_itself(logs: dict[str, str],
 
 
 def test_no_program_was_restarted_but_by_a_test_or_a_stall(
-    stage: Stage, logs: dict[str, str], stalls: Stalls
+    stage: Stage, logs: dict[str, str], stalls: Stalls, restarts: Restarts
 ) -> None:
     assert logs
     assert stalls.answers
-    unexpected = {
-        pod: f"{times} restarts, {stage.caused[pod]} caused by tests, "
-        f"{stalls.excused(logs[pod])} by {stalls.spans}\n{logs[pod][-2000:]}"
-        for pod, times in stage.restarts.items()
-        if times > stage.caused[pod] + stalls.excused(logs[pod])
-    }
+    unexpected = []
+    for pod, times in stage.restarts.items():
+        said = restarts.logs.get(pod, "") + logs[pod]
+        excused = stalls.excused(said)
+        if times > stage.caused[pod] + excused:
+            lines = said.splitlines()
+            last = "\n".join((*filter(_is_of_an_end, lines), "...", *lines[-5:]))
+            unexpected.append(
+                f"{pod}: {times} restarts, {stage.caused[pod]} caused by tests, {excused} by stalls"
+                f" {stalls.spans}\nit was last ended by {stage.last_end(pod)}; it said:\n{last}"
+            )
 
-    assert unexpected == {}
+    if unexpected:
+        pytest.fail("\n\n".join(unexpected))
+
+
+def _is_of_an_end(line: str) -> bool:
+    return any(word in line for word in ("cannot go on", "critical"))
 
 
 def _is_refused_to_anybody(line: str) -> bool:
