@@ -70,8 +70,12 @@ def _summary(holders: Sequence[Holder]) -> Summary:
 
 def _set_summary(holders: Sequence[Holder]) -> Operation:
     """The operation that sets the summary, in the same patch as the holders."""
-    value = msgspec.to_builtins(_summary(holders))
-    return {"op": "add", "path": "/status/summary", "value": value}
+    return _set("summary", msgspec.to_builtins(_summary(holders)))
+
+
+def _set(member: str, value: object) -> Operation:
+    """The operation that sets one member of ``status``; those of a newer release stay."""
+    return {"op": "add", "path": f"/status/{member}", "value": value}
 
 
 def add(vgpu: VGPU, holder: Holder) -> list[Operation]:
@@ -80,14 +84,10 @@ def add(vgpu: VGPU, holder: Holder) -> list[Operation]:
     if vgpu.status.holders:
         entry = {"op": "add", "path": "/status/holders/-", "value": msgspec.to_builtins(holder)}
         return [*_same_holders(vgpu), entry, _set_summary(holders)]
-    # An empty list may be absent from the stored object, and so may `status`:
-    # "add" of a member creates or replaces it, "add" below an absent one fails.
-    phase = "Active" if vgpu.status.phase == "Idle" else vgpu.status.phase
-    status = msgspec.structs.replace(
-        vgpu.status, phase=phase, holders=holders, summary=_summary(holders)
-    )
-    value = msgspec.to_builtins(status)
-    return [_same_version(vgpu), {"op": "add", "path": "/status", "value": value}]
+    # `status` is always there, by its default in the CRD; an empty list in it may be absent.
+    first = _set("holders", [msgspec.to_builtins(holder)])
+    phase = [_set("phase", "Active")] if vgpu.status.phase == "Idle" else []
+    return [_same_version(vgpu), *phase, first, _set_summary(holders)]
 
 
 def remove(vgpu: VGPU, *demands: str) -> list[Operation]:
@@ -102,7 +102,7 @@ def remove(vgpu: VGPU, *demands: str) -> list[Operation]:
     entries = [{"op": "remove", "path": f"/status/holders/{at}"} for at in reversed(indexes)]
     operations: list[Operation] = [_same_version(vgpu), *entries, _set_summary(others)]
     if not others and vgpu.status.phase == "Active":
-        operations.append({"op": "add", "path": "/status/phase", "value": "Idle"})
+        operations.append(_set("phase", "Idle"))
     return operations
 
 
@@ -133,12 +133,7 @@ def _set_one_pod_uid(vgpu: VGPU, index: int, pod_uid: str) -> list[Operation]:
 
 def set_conditions(vgpu: VGPU, conditions: Sequence[Condition]) -> list[Operation]:
     """Operations that set the conditions, valid for the resourceVersion that was read."""
-    status = msgspec.structs.replace(vgpu.status, conditions=tuple(conditions))
-    new_status = msgspec.to_builtins(status) | {"conditions": to_raw(conditions)}
-    if not vgpu.status.holders:
-        return [_same_version(vgpu), {"op": "add", "path": "/status", "value": new_status}]
-    value = new_status["conditions"]
-    return [_same_version(vgpu), {"op": "add", "path": "/status/conditions", "value": value}]
+    return [_same_version(vgpu), _set("conditions", to_raw(conditions))]
 
 
 def set_phase(vgpu: VGPU, phase: str) -> list[Operation]:
@@ -149,8 +144,5 @@ def set_phase(vgpu: VGPU, phase: str) -> list[Operation]:
     if vgpu.status.holders and phase == "Active" and vgpu.status.summary.holders:
         first = _test("/status/holders/0/demand", vgpu.status.holders[0].demand)
         same_phase = _test("/status/phase", vgpu.status.phase)
-        return [same_phase, first, {"op": "add", "path": "/status/phase", "value": phase}]
-    if not vgpu.status.holders and vgpu.status.phase == "Creating":
-        status = msgspec.to_builtins(vgpu.status) | {"phase": phase}
-        return [_same_version(vgpu), {"op": "add", "path": "/status", "value": status}]
-    return [_same_version(vgpu), {"op": "add", "path": "/status/phase", "value": phase}]
+        return [same_phase, first, _set("phase", phase)]
+    return [_same_version(vgpu), _set("phase", phase)]

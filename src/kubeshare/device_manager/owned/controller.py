@@ -200,13 +200,16 @@ class OwnedNodes:
         if not changed and status.mode == ownership.mode:
             return found
         version = found.metadata.resource_version
-        value = {"mode": ownership.mode, "conditions": to_raw(conditions)}
+        members = {"mode": ownership.mode, "conditions": to_raw(conditions)}
         written = await self._client.json_patch(
             _GPUNODES,
             found.metadata.name,
             [
                 {"op": "test", "path": "/metadata/resourceVersion", "value": version},
-                {"op": "add", "path": "/status", "value": value},
+                *(
+                    {"op": "add", "path": f"/status/{member}", "value": value}
+                    for member, value in members.items()
+                ),
             ],
             subresource="status",
             field_manager=MANAGER_DEVICES,

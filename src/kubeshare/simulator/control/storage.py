@@ -24,6 +24,9 @@ BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 
 STATUSLESS = {"events", "leases", "configmaps", "secrets", "serviceaccounts", "deviceclasses"}
 
+STATUS_DEFAULTS = {"vgpus": {"phase": "Creating"}, "gpunodes": {"mode": "shared"}}
+"""What the CRDs of KubeShare set in the status of a new object."""
+
 
 class ObjectPath(NamedTuple):
     """Identifies an object: group and plural of its kind, namespace and name."""
@@ -172,6 +175,8 @@ class Storage:
             metadata["namespace"] = path.namespace
         metadata.setdefault("creationTimestamp", wall_clock())
         metadata.setdefault("generation", 1)
+        if default := STATUS_DEFAULTS.get(path.plural):
+            obj["status"] = default | obj.get("status", {})
         insort(self._paths[path.group, path.plural], path)
         return self._write(path, None, obj)
 
