@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from datetime import datetime
+from functools import partial
 from typing import Final
 
 from kubeshare.api.state.informers import start_informers
@@ -10,6 +11,7 @@ from kubeshare.api.upgrades import leader_elector, watch_leader
 from kubeshare.core.policies import Policy
 from kubeshare.core.policies.by_family import by_family
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
+from kubeshare.core.policies.indexes import attach_indexes
 from kubeshare.device_manager.autoscaling.placeholder_pods import AutoscalerPods
 from kubeshare.device_manager.context import Context
 from kubeshare.device_manager.events import Events
@@ -95,6 +97,7 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
         metrics=metrics,
         wall_clock=wall_clock,
     )
+    informers.keep_ledger(program, partial(attach_indexes, context.policy))
     pools = NodePools(cluster_state, context.placeholders, context.idle_times)
     reclaimer = Reclaimer(context, pools)
     PoolController(context, pools, reclaimer).register(program)

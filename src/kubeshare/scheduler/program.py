@@ -31,6 +31,7 @@ from kubeshare.api.upgrades import (
 from kubeshare.core.policies import Policy
 from kubeshare.core.policies.by_family import by_family
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
+from kubeshare.core.policies.indexes import attach_indexes
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change, Store
 from kubeshare.kube.client.client import Client
@@ -49,7 +50,7 @@ from kubeshare.scheduler.gang.scheduling import GangScheduler
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.preemption.nominations import Nominations
 from kubeshare.scheduler.preemption.preemption import Preemptor
-from kubeshare.scheduler.queue_sort import affects_gang, by_priority, gang_members
+from kubeshare.scheduler.queue_sort import GangMembers, affects_gang, by_priority
 from kubeshare.scheduler.requesters import pod, sharepod
 from kubeshare.scheduler.requesters.base import RequesterKey, RequesterKind
 from kubeshare.scheduler.requesters.pod import GatedPods
@@ -120,6 +121,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
         informers.quotas.within(by_family(policy)),
         lambda: informers.configuration.now().gpuid_scope,
     )
+    informers.keep_ledger(program, partial(attach_indexes, policy))
     preemptor = Preemptor(
         client,
         policy,
@@ -152,9 +154,10 @@ def scheduler_program(  # noqa: PLR0913 - its options
         "scheduler", scheduler.reconcile, workers=1, background=CONCURRENT_BINDS, queue=queue
     )
     controller.watch_changes(informers.sharepods, sharepods.keys)
-    controller.watch(informers.sharepods, gang_members(kinds), when=affects_gang)
+    members = GangMembers(controller, kinds)
+    controller.watch(informers.sharepods, members.of, when=affects_gang)
     controller.watch(gated, pods.keys)
-    controller.watch(gated, gang_members(kinds), when=affects_gang)
+    controller.watch(gated, members.of, when=affects_gang)
     controller.watch(informers.pods, pods.short_of_resources, when=_frees_resources)
     _watch_cluster(controller, informers, wakeups)
     controller.watch(informers.pods, wakeups.all, when=preemptor.victim_found)

@@ -5,14 +5,21 @@ higher priority overtakes in the queue. A requester that does not fit blocks no 
 of lower priority takes the room that is left, unless that room is reserved by a nomination.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+import asyncio
+from collections.abc import Callable, Iterator, Mapping
+from itertools import islice
+from typing import Final
 
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.dialects.priority_and_gang import gang_named
 from kubeshare.kube.cache.store import DELETED, Change
-from kubeshare.kube.meta import metadata_of
+from kubeshare.kube.controller.controller import Controller
+from kubeshare.kube.meta import Key, metadata_of
 from kubeshare.kube.resources import Raw
 from kubeshare.scheduler.requesters.base import RequesterKey, RequesterKind
+
+MEMBERS_AT_ONCE: Final = 100
+"""Members of a gang that are queued before other tasks run."""
 
 
 def by_priority(kinds: Mapping[str, RequesterKind]) -> Callable[[RequesterKey], int]:
@@ -30,17 +37,49 @@ def by_priority(kinds: Mapping[str, RequesterKind]) -> Callable[[RequesterKey], 
     return rank
 
 
-def gang_members(kinds: Mapping[str, RequesterKind]) -> Callable[[Raw], Iterable[RequesterKey]]:
-    """Maps an object to all members of the gang that it names."""
+class GangMembers:
+    """Queues all members of a gang when one has changed, once for all events in a row.
 
-    def keys(raw: Raw) -> Iterable[RequesterKey]:
+    Args:
+        controller: schedules them.
+        kinds: the kinds of requesters.
+    """
+
+    def __init__(
+        self, controller: Controller[RequesterKey], kinds: Mapping[str, RequesterKind]
+    ) -> None:
+        self._controller = controller
+        self._kinds = kinds
+        self._changed: set[Key] = set()
+        self._due = False
+        self._members: Iterator[RequesterKey] = iter(())  # those to queue next
+
+    def of(self, raw: Raw) -> tuple[()]:
+        """Queue the members of the gang that an object names; for ``Controller.watch``."""
         name = gang_named(raw)
-        if name:
-            for kind in kinds.values():
-                for requester in kind.in_gang(metadata_of(raw).namespace, name):
-                    yield requester.key
+        if name and self._controller.running:
+            if not self._due:
+                self._due = True
+                asyncio.get_running_loop().call_soon(self._queue_some)
+            self._changed.add(Key(metadata_of(raw).namespace, name))
+        return ()
 
-    return keys
+    def _queue_some(self) -> None:
+        """Queue some members, and the others after what else is to run."""
+        some = list(islice(self._members, MEMBERS_AT_ONCE))
+        for key in some:
+            self._controller.queue.add(key)
+        if not some:
+            if not self._changed:
+                self._due = False
+                return
+            self._members = self._members_of(self._changed.pop())
+        asyncio.get_running_loop().call_soon(self._queue_some)
+
+    def _members_of(self, gang: Key) -> Iterator[RequesterKey]:
+        for kind in self._kinds.values():
+            for requester in kind.in_gang(*gang):
+                yield requester.key
 
 
 def affects_gang(change: Change[Raw]) -> bool:

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fakes.objects import GIB, gpunode, holder, node, pod, vgpu
 from kubeshare.api.state import ledger_builder
-from kubeshare.api.state.ledger_cache import MIN_MARKS, LedgerCache
+from kubeshare.api.state.ledger_cache import ENTRIES_AT_ONCE, MIN_MARKS, LedgerCache
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types import v1
 from kubeshare.api.types.core_v1 import (
@@ -301,5 +301,65 @@ def test_what_changes_while_nobody_asks_is_remembered_up_to_a_bound() -> None:
         assert len(cluster.kept._changed_vgpus) <= MIN_MARKS
         assert cluster.kept.now() == cluster.built()
         assert cluster.builds == 2
+
+    with_cluster(scenario)
+
+
+def _many(cluster: Cluster, first: int = 0) -> None:
+    """Nodes with a vGPU each, more than are built in one step."""
+    for number in range(first, first + 2 * ENTRIES_AT_ONCE):
+        name = f"m{number}"
+        cluster.watched(node(name), gpunode(name), vgpu(f"g{number}", name))
+
+
+async def _steps(task: "asyncio.Task[None]") -> int:
+    """How often other tasks run until a task has ended."""
+    steps = 0
+    while not task.done():
+        steps += 1
+        await asyncio.sleep(0)
+    return steps
+
+
+def test_built_in_steps_it_equals_one_that_is_built_at_once() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        _many(cluster)
+        attached: list[int] = []
+        task = asyncio.create_task(
+            cluster.kept.prepare(lambda ledger: attached.append(len(ledger.devices)))
+        )
+        assert await _steps(task) >= 4
+        assert attached == [0]
+        assert cluster.builds == 1
+        assert cluster.kept.now() == cluster.built()
+        assert cluster.builds == 1
+
+    with_cluster(scenario)
+
+
+def test_whoever_reads_it_before_it_is_built_gets_all_of_it() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        _many(cluster)
+        task = asyncio.create_task(cluster.kept.prepare(lambda _: None))
+        await asyncio.sleep(0)
+        cluster.watched(vgpu("late", "m0"))
+        assert cluster.kept.now() == cluster.built()
+        await task
+        assert cluster.kept.now() == cluster.built()
+
+    with_cluster(scenario)
+
+
+def test_what_nobody_reads_is_brought_up_to_date_in_steps() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        await cluster.kept.prepare(lambda _: None)
+        keeping = asyncio.create_task(cluster.kept.keep_up(lambda _: None))
+        await asyncio.sleep(0)
+        _many(cluster)
+        assert len(cluster.kept._changed_vgpus) == 2 * ENTRIES_AT_ONCE
+        await asyncio.sleep(1)
+        assert not cluster.kept._changed_vgpus
+        assert cluster.kept.now() == cluster.built()
+        keeping.cancel()
 
     with_cluster(scenario)

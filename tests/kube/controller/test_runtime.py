@@ -21,13 +21,17 @@ from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.connection import ConfigError
 from kubeshare.kube.controller.controller import Controller, own_key
 from kubeshare.kube.controller.events import EventRecorder, ObjectReference
-from kubeshare.kube.controller.gc_tuning import freeze_live_objects
+from kubeshare.kube.controller.gc_tuning import (
+    PAUSE_SECONDS,
+    collections_paused,
+    freeze_live_objects,
+)
 from kubeshare.kube.controller.health import HealthServer, UnavailableError
 from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipLostError
 from kubeshare.kube.controller.runtime import EXIT_UNREACHABLE, Program, run_program
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import EVENTS, LEASES, PODS
-from kubeshare.simulator.control import FakeApiServer, run_virtual
+from kubeshare.simulator.control import FakeApiServer, run_virtual, until
 
 ABOUT = ObjectReference(api_version="v1", kind="Pod", namespace="a", name="p", uid="u")
 
@@ -410,6 +414,7 @@ def test_the_exit_code_tells_a_bug_from_what_cannot_be_reached(
 
 
 def test_what_lives_when_a_program_is_built_is_not_collected_again() -> None:
+    gc.collect()
     try:
         # What has a finalizer of its own needs a second collection; earlier tests leave such.
         freeze_live_objects()
@@ -424,3 +429,76 @@ def test_what_lives_when_a_program_is_built_is_not_collected_again() -> None:
         assert gc.get_freeze_count() < first + 4000
     finally:
         gc.unfreeze()
+
+
+def test_nothing_is_collected_while_stores_are_filled_and_what_lives_then_never() -> None:
+    async def main() -> None:
+        filled = asyncio.Event()
+
+        async def wait_until_filled() -> None:
+            await filled.wait()
+
+        async with collections_paused(wait_until_filled):
+            assert not gc.isenabled()
+            before = gc.get_freeze_count()
+            kept = [[number] for number in range(5000)]
+            filled.set()
+            await until(gc.isenabled)
+            assert gc.get_freeze_count() > before + len(kept) - 1000
+
+    try:
+        run_virtual(main())
+        assert gc.isenabled()
+    finally:
+        gc.unfreeze()
+
+
+def test_collections_go_on_where_the_stores_are_never_filled() -> None:
+    async def main() -> None:
+        async with collections_paused(partial(asyncio.sleep, 2 * PAUSE_SECONDS)):
+            await asyncio.sleep(PAUSE_SECONDS - 1)
+            assert not gc.isenabled()
+            await asyncio.sleep(2)
+            assert gc.isenabled()
+
+    run_virtual(main())
+
+
+def test_preparations_end_before_controllers_begin() -> None:
+    begun: list[str] = []
+
+    async def prepare() -> None:
+        await asyncio.sleep(10)
+        begun.append("prepared")
+
+    async def reconcile(_: str) -> None:
+        begun.append("reconciled")
+
+    async def main() -> None:
+        program = Program("test", FakeApiServer().client())
+        controller: Controller[str] = Controller("test", reconcile)
+        program.add_preparation(prepare)
+        program.add_controller(controller)
+        running = asyncio.create_task(program.run())
+        controller.queue.add("key")
+        await asyncio.sleep(5)
+        assert begun == []
+        await asyncio.sleep(6)
+        assert begun == ["prepared", "reconciled"]
+        program.stop()
+        await running
+
+    run_virtual(main())
+
+
+def test_a_program_ends_while_it_prepares() -> None:
+    async def main() -> None:
+        program = Program("test", FakeApiServer().client())
+        program.add_preparation(partial(asyncio.sleep, 1000))
+        running = asyncio.create_task(program.run())
+        await asyncio.sleep(1)
+        program.stop()
+        async with asyncio.timeout(1):
+            await running
+
+    run_virtual(main())

@@ -156,6 +156,14 @@ class ClusterState:
         """
         return self._ledger.now()
 
+    async def prepare_ledger(self, attach: Callable[[Ledger], None]) -> None:
+        """Build the ledger in steps (:meth:`LedgerCache.prepare`)."""
+        await self._ledger.prepare(attach)
+
+    async def keep_ledger_up(self, attach: Callable[[Ledger], None]) -> None:
+        """Bring the ledger up to date in steps, until cancelled (:meth:`LedgerCache.keep_up`)."""
+        await self._ledger.keep_up(attach)
+
 
 def _vgpu_of_sharing_pod(pod: core_v1.Pod) -> list[str]:
     vgpu = pod.metadata.labels.get(LABEL_VGPU, "")

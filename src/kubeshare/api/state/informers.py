@@ -2,6 +2,7 @@
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 
 from kubeshare.api.configuration import ConfigMap, DynamicConfiguration, watch_configuration
 from kubeshare.api.quotas.gpu_quotas import GPUQuotas
@@ -12,6 +13,8 @@ from kubeshare.api.state.stripping import strip, strip_pod
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.gpu_quota import GPUQUOTAS, GPUQuota
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.quota.index import QuotaIndex
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.client.client import Client
@@ -34,6 +37,28 @@ class ClusterInformers:
     resourcequotas: Reflector[ResourceQuota]
     gpuquotas: Reflector[GPUQuota]
     quotas: Quotas
+
+    def keep_ledger(self, program: Program, attach: Callable[[Ledger], None]) -> None:
+        """Let a program build the ledger before its controllers run, and keep it up to date.
+
+        Args:
+            program: waits for it whenever it begins to lead.
+            attach: builds the indexes of an empty ledger.
+        """
+
+        def attach_all(ledger: Ledger) -> None:
+            attach(ledger)
+            if len(self.gpuquotas.store):
+                ledger.index(QuotaIndex)
+
+        async def prepare() -> None:
+            needed = (self.vgpus, self.gpunodes, self.nodes, self.pods)
+            for reflector in (*needed, self.configmaps, self.gpuquotas):
+                await reflector.wait_for_sync()
+            await self.cluster_state.prepare_ledger(attach_all)
+
+        program.add_preparation(prepare)
+        program.add_task(partial(self.cluster_state.keep_ledger_up, attach_all), leading=True)
 
 
 @dataclass(frozen=True)

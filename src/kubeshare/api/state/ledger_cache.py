@@ -4,8 +4,14 @@ Events may arrive late, twice, or in a different order for each kind, so only na
 from them. When the ledger is read, the entries of those names are built again from the stores,
 by the functions that build a whole ledger. So the ledger always equals a new one, and a decision
 costs only what has changed since the one before.
+
+A large ledger takes a second to build. So it is built before the controllers start, in steps
+between which other tasks run, and is brought up to date in the same way when nobody reads it for
+long.
 """
 
+import asyncio
+import sys
 from collections.abc import Callable, Collection, Iterable
 from typing import Final
 
@@ -28,6 +34,11 @@ log = structlog.get_logger(__name__)
 
 MIN_MARKS: Final = 1000
 """Changed names that are kept, besides two for each entry, before the ledger is rebuilt."""
+
+ENTRIES_AT_ONCE: Final = 100
+"""Entries that are built before other tasks run."""
+MARKS_AT_ONCE: Final = 200
+"""Changed names after which the ledger is brought up to date though nobody reads it."""
 
 _BY_NODE = "whole GPUs by node"
 _BY_VGPU = "placeholders by vGPU"
@@ -75,6 +86,8 @@ class LedgerCache:
         self._ledger: Ledger | None = None
         self._changed_nodes: set[str] = set()
         self._changed_vgpus: set[str] = set()
+        self._expected = 0  # entries that the ledger has when it is built
+        self._behind = asyncio.Event()  # there is something to do for `keep_up`
         self._pods.add_index(_BY_NODE, _node)
         self._pods.add_index(_BY_VGPU, _placeholder_of)
         pool.subscribe(lambda name: self._mark(vgpus=[name]))
@@ -96,6 +109,34 @@ class LedgerCache:
             log.warning("the ledger is built anew", error=str(error))
             return self._build()
         return ledger
+
+    async def prepare(self, attach: Callable[[Ledger], None]) -> None:
+        """Build the ledger, unless there is one, in steps between which other tasks run.
+
+        Args:
+            attach: called with the empty ledger, to build the indexes that are needed.
+        """
+        if self._ledger is not None:
+            return
+        ledger = self._ledger = Ledger(label_scope=self._label_scope())
+        attach(ledger)
+        self._changed_vgpus = {vgpu.metadata.name for vgpu in self._pool.all()}
+        self._changed_nodes = {key.name for key in self._nodes.snapshot()}
+        self._expected = len(self._changed_vgpus) + len(self._changed_nodes)
+        await self._catch_up_in_steps()
+        if self._ledger is ledger:
+            self._on_built()
+
+    async def keep_up(self, attach: Callable[[Ledger], None]) -> None:
+        """Bring the ledger up to date whenever much has changed, until cancelled.
+
+        The argument is that of :meth:`prepare`.
+        """
+        while True:
+            await self._behind.wait()
+            self._behind.clear()
+            await self.prepare(attach)
+            await self._catch_up_in_steps()
 
     def subscribe_to_growth(self, handler: Callable[[], None]) -> None:
         """Call ``handler`` in :meth:`now` when a demand that did not fit before may fit.
@@ -143,8 +184,11 @@ class LedgerCache:
         self._changed_nodes.update(nodes)
         self._changed_vgpus.update(vgpus)
         marks = len(self._changed_nodes) + len(self._changed_vgpus)
-        if marks > MIN_MARKS + 2 * (len(self._ledger.nodes) + len(self._ledger.devices)):
-            # The ledger was not read for a long time: to rebuild it is cheaper than to catch up.
+        if marks > MARKS_AT_ONCE:
+            self._behind.set()
+        entries = max(len(self._ledger.nodes) + len(self._ledger.devices), self._expected)
+        if marks > MIN_MARKS + 2 * entries:
+            # Nobody keeps it up: to rebuild it is cheaper than to catch up.
             self._ledger = None
             self._changed_nodes.clear()
             self._changed_vgpus.clear()
@@ -169,44 +213,60 @@ class LedgerCache:
         for handler in self._on_growth:
             handler()
 
-    def _catch_up(self, ledger: Ledger) -> None:
-        if self._update(ledger):
+    async def _catch_up_in_steps(self) -> None:
+        while self._ledger is not None and (self._changed_vgpus or self._changed_nodes):
+            try:
+                self._catch_up(self._ledger, ENTRIES_AT_ONCE)
+            except LedgerError as error:
+                log.warning("the ledger is built anew", error=str(error))
+                self._ledger = None  # by the next reader
+                return
+            await asyncio.sleep(0)
+
+    def _catch_up(self, ledger: Ledger, most: int = sys.maxsize) -> None:
+        """Build the marked entries again, at most so many."""
+        grown = False
+        for _ in range(most):
+            # First the vGPUs: each changes the entry of its node too, since its GPU is not free.
+            if self._changed_vgpus:
+                grown = self._update_vgpu(ledger, self._changed_vgpus.pop()) or grown
+            elif self._changed_nodes:
+                grown = self._update_node(ledger, self._changed_nodes.pop()) or grown
+            else:
+                break
+        if grown:
             self._report_growth()
 
-    def _update(self, ledger: Ledger) -> bool:
-        """Build the marked entries again; whether a demand may fit that did not before."""
-        grown = False
-        # A vGPU changes the entry of its node too: its GPU is not free.
-        while self._changed_vgpus:
-            name = self._changed_vgpus.pop()
-            vgpu = self._pool.get(name)
-            before = ledger.devices.get(name)
-            nodes = {before.node} if before is not None else set()
-            if vgpu is not None:
-                nodes.add(vgpu.spec.node_name)
-            self._changed_nodes |= nodes
-            # A vGPU of the same GPUID takes holders only while this one does not exist.
-            duplicates = (hashed_name(node, name) for node in nodes)
-            self._changed_vgpus.update(each for each in duplicates if each in ledger.devices)
-            if vgpu is not None:
-                device = ledger_builder.device_entry(vgpu, self)
-                if device != before:
-                    ledger_builder.set_device(ledger, device)
-            elif before is not None:
-                ledger_builder.remove_device(ledger, name)
-            grown = grown or device_grew(before, ledger.devices.get(name))
-        while self._changed_nodes:
-            name = self._changed_nodes.pop()
-            node = self._nodes.get(name)
-            before_node = ledger.nodes.get(name)
-            if node is not None:
-                entry = ledger_builder.node_entry(node, self, self._domains_of)
-                if entry != before_node:
-                    ledger.set_node(entry)
-            elif before_node is not None:
-                ledger.remove_node(name)
-            grown = grown or node_grew(before_node, ledger.nodes.get(name))
-        return grown
+    def _update_vgpu(self, ledger: Ledger, name: str) -> bool:
+        """Build an entry again; whether a demand may fit that did not before."""
+        vgpu = self._pool.get(name)
+        before = ledger.devices.get(name)
+        nodes = {before.node} if before is not None else set()
+        if vgpu is not None:
+            nodes.add(vgpu.spec.node_name)
+        self._changed_nodes |= nodes
+        # A vGPU of the same GPUID takes holders only while this one does not exist.
+        duplicates = (hashed_name(node, name) for node in nodes)
+        self._changed_vgpus.update(each for each in duplicates if each in ledger.devices)
+        if vgpu is not None:
+            device = ledger_builder.device_entry(vgpu, self)
+            if device != before:
+                ledger_builder.set_device(ledger, device)
+        elif before is not None:
+            ledger_builder.remove_device(ledger, name)
+        return device_grew(before, ledger.devices.get(name))
+
+    def _update_node(self, ledger: Ledger, name: str) -> bool:
+        """Build an entry again; whether a demand may fit that did not before."""
+        node = self._nodes.get(name)
+        before = ledger.nodes.get(name)
+        if node is not None:
+            entry = ledger_builder.node_entry(node, self, self._domains_of)
+            if entry != before:
+                ledger.set_node(entry)
+        elif before is not None:
+            ledger.remove_node(name)
+        return node_grew(before, ledger.nodes.get(name))
 
 
 def _node(pod: core_v1.Pod) -> list[str]:

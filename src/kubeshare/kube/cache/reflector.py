@@ -9,14 +9,16 @@ A list returns the state at one resourceVersion, and a watch from there returns 
    and deleted since the last event is in neither: whoever knows of it is called after each list.
 3. 410 causes a new list; any other failure causes a new watch from the last resourceVersion.
 4. Handlers are called while the stream is read, so they must only queue keys.
-5. ``synced``, relists, restarts by reason, and the age of the last event are metrics.
+5. Other tasks run while a long list is stored. They see some objects in their old state and some in
+   their new one, as they do when a watch lags.
+6. ``synced``, relists, restarts by reason, and the age of the last event are metrics.
 """
 
 import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Generic, TypeVar
+from typing import Final, Generic, TypeVar
 
 from kubeshare.kube.cache.store import DELETED, Change, Store
 from kubeshare.kube.cache.watch import WatchEvent
@@ -26,6 +28,9 @@ from kubeshare.kube.resources import Resource
 
 T = TypeVar("T")
 Handler = Callable[[Change[T]], None]
+
+OBJECTS_AT_ONCE: Final = 100
+"""Objects of a list that are stored before other tasks run."""
 
 
 class Reflector(Generic[T]):
@@ -136,9 +141,11 @@ class Reflector(Generic[T]):
         )
         initial = not self.synced
         self.relists += not initial
-        self._notify(
-            self.store.iter_replace(listing.items, keep=listing.unreadable, initial=initial)
-        )
+        steps = self.store.iter_replace(listing.items, keep=listing.unreadable, initial=initial)
+        for number, changes in enumerate(steps, start=1):
+            self._notify(changes)
+            if not number % OBJECTS_AT_ONCE:
+                await asyncio.sleep(0)
         # The handlers compare it with the versions of what has been written.
         self._loop.resource_version = listing.resource_version
         for handler in self._list_handlers:

@@ -163,12 +163,13 @@ class Store(Generic[T]):
 
     def replace(self, objects: Iterable[T]) -> list[Change[T]]:
         """Make the store equal to a complete list and return the changes."""
-        return list(self.iter_replace([self.encode(obj) for obj in objects]))
+        encoded = [self.encode(obj) for obj in objects]
+        return [change for changes in self.iter_replace(encoded) for change in changes]
 
     def iter_replace(
         self, listed: Iterable[EncodedObject], *, keep: Container[Key] = (), initial: bool = False
-    ) -> Iterator[Change[T]]:
-        """Make the store equal to a complete list, one change for each step of the iterator.
+    ) -> Iterator[list[Change[T]]]:
+        """Make the store equal to a complete list; yields the changes of one object after another.
 
         Args:
             listed: all objects, as :meth:`encode` returns them.
@@ -177,10 +178,10 @@ class Store(Generic[T]):
         """
         wanted = dict(listed)
         for key in [key for key in self._objects if key not in wanted and key not in keep]:
-            yield from self.remove(key)
+            yield self.remove(key)
         for key, encoded in wanted.items():
             obj = self._codec.decode(encoded)
-            yield from self._put(obj, EncodedObject(key, encoded), initial=initial)
+            yield self._put(obj, EncodedObject(key, encoded), initial=initial)
 
     def _put(self, obj: T, encoded: EncodedObject, *, initial: bool) -> list[Change[T]]:
         key = encoded.key

@@ -35,6 +35,8 @@ IDLE_SECONDS: Final = 75.0
 """Seconds of silence after which a watch counts as lost; a bookmark comes once a minute."""
 SHORT_WATCH: Final = 1.0
 """A watch without events that lasts less than so many seconds is a failure."""
+EVENTS_AT_ONCE: Final = 100
+"""Events in a row that are handled before other tasks run."""
 SLACK: Final = 1.0
 """Silence may be detected so many seconds too early."""
 
@@ -130,6 +132,8 @@ class WatchLoop(Generic[T]):
                     self._handle(event)
                     self.resource_version = event.identity.resource_version
                     self._backoff.reset()
+                    if not events % EVENTS_AT_ONCE:
+                        await asyncio.sleep(0)
                     # Rescheduling the timeout costs as much as decoding an event.
                     if loop.time() + self._idle > (silence.when() or 0.0) + SLACK:
                         silence.reschedule(loop.time() + self._idle)

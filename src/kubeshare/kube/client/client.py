@@ -13,6 +13,7 @@ Which write to choose:
 * ``merge_patch`` for single fields whose last writer may win.
 """
 
+import asyncio
 import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
@@ -46,6 +47,10 @@ PAGE = 500
 PAGE_BYTES = 16 << 20
 """Bytes of a page; one of larger objects is read again with fewer of them."""
 
+_BYTES_AT_ONCE = 1 << 20
+"""Bytes of a list that are decoded before other tasks run."""
+_OBJECT_BYTES = 4096
+"""As long as it takes to decode so many bytes, something else is done for each object."""
 _LIST_RESTARTS = 3
 _READ_VERBS = frozenset({"get", "list", "watch"})
 
@@ -223,11 +228,16 @@ class Client:
                 continue
             page = _read(body, resource.into(_Page))
             count = min(count * 2, most)
+            decoded = 0
             for raw in page.items:
                 try:
                     items.append(make(_complete(read(raw), resource)))
                 except msgspec.ValidationError as error:
                     unreadable.append(report_unreadable(raw, resource, error))
+                decoded += memoryview(raw).nbytes + _OBJECT_BYTES
+                if decoded > _BYTES_AT_ONCE:
+                    decoded = 0
+                    await asyncio.sleep(0)
             token = page.metadata.continue_
             if not token:
                 return Listing(items, page.metadata.resource_version, tuple(unreadable))

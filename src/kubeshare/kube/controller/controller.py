@@ -134,6 +134,11 @@ class Controller(Generic[K]):
         self.queue: WorkQueue[K] = WorkQueue(name) if queue is None else queue
         self.results: Counter[str] = Counter()
 
+    @property
+    def running(self) -> bool:
+        """Whether it reconciles: not before :meth:`run`."""
+        return self._running
+
     def watch(
         self,
         reflector: Reflector[S],

@@ -1,9 +1,10 @@
 """Runs a program: starts its parts, handles signals, and ends in order.
 
 A program has reflectors (which always run, so that a replica that waits for the Lease is warm),
-controllers and leading tasks (which run while it leads, or always if there is no Lease), and
-background tasks. SIGTERM ends it in order: take no more keys, finish the keys in process,
-release the Lease, write the last events. A second signal, or ``drain_seconds``, cuts that short.
+preparations, controllers and leading tasks (which run while it leads, or always if there is no
+Lease), and background tasks. SIGTERM ends it in order: take no more keys, finish the keys in
+process, release the Lease, write the last events. A second signal, or ``drain_seconds``, cuts that
+short.
 Readiness means that the stores are filled, not that the replica leads: a waiting replica is ready
 to take over.
 """
@@ -22,6 +23,7 @@ from kubeshare.kube.client.connection import ConfigError
 from kubeshare.kube.client.errors import ApiError
 from kubeshare.kube.controller.controller import Controller
 from kubeshare.kube.controller.events import EventRecorder
+from kubeshare.kube.controller.gc_tuning import collections_paused
 from kubeshare.kube.controller.health import HealthServer, Page
 from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipLostError
 from kubeshare.kube.controller.metrics import RuntimeCollector, time_controllers
@@ -69,6 +71,7 @@ class Program:
         self._controllers: list[Controller[Any]] = []
         self._leading: list[Task] = []
         self._background: list[Task] = []
+        self._preparations: list[Task] = []
         self._checks: list[Callable[[], str | None]] = []
         self._stop = asyncio.Event()
         self.registry = CollectorRegistry()
@@ -95,6 +98,10 @@ class Program:
         It runs until it is cancelled; its failure ends the program.
         """
         (self._leading if leading else self._background).append(task)
+
+    def add_preparation(self, task: Task) -> None:
+        """Await a task whenever this replica begins to lead, before its controllers run."""
+        self._preparations.append(task)
 
     def add_check(self, check: Callable[[], str | None]) -> None:
         """Let readiness depend on ``check``, which returns what is wrong, or None."""
@@ -158,6 +165,8 @@ class Program:
 
     async def _lead(self) -> None:
         async with asyncio.TaskGroup() as group:
+            if not await self._prepared(group):
+                return
             tasks = [group.create_task(_as_coroutine(task)) for task in self._leading]
             running = {
                 controller: group.create_task(controller.run()) for controller in self._controllers
@@ -170,6 +179,16 @@ class Program:
                 if not controller.queue.processing:
                     task.cancel()
 
+    async def _prepared(self, group: asyncio.TaskGroup) -> bool:
+        """Run what must be done before the controllers; whether to go on."""
+        stopping = group.create_task(_as_coroutine(self._stop.wait))
+        for preparation in self._preparations:
+            task = group.create_task(_as_coroutine(preparation))
+            await asyncio.wait({task, stopping}, return_when=asyncio.FIRST_COMPLETED)
+            task.cancel()
+        stopping.cancel()
+        return not self.stopping
+
     async def _drain(self, work: asyncio.Task[None]) -> None:
         if work.done():
             return
@@ -180,6 +199,11 @@ class Program:
             log.warning("keys in process are cut off", seconds=self._drain_seconds)
             work.cancel()
             await asyncio.wait({work}, timeout=self._drain_seconds)
+
+    async def wait_for_sync(self) -> None:
+        """Wait until all stores are filled."""
+        for reflector in self._reflectors:
+            await reflector.wait_for_sync()
 
     def not_ready(self) -> Iterator[str]:
         """The reasons why the program cannot do its work yet, a sentence each."""
@@ -228,7 +252,8 @@ async def _run(build: Callable[[], Awaitable[Program]]) -> None:
     for number in (signal.SIGTERM, signal.SIGINT):
         loop.add_signal_handler(number, end)
     try:
-        await program.run()
+        async with collections_paused(program.wait_for_sync):
+            await program.run()
     except asyncio.CancelledError:
         log.warning("ended at once", program=program.name)
 

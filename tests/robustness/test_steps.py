@@ -1,0 +1,162 @@
+"""No program keeps its event loop for long, whatever the size of the cluster.
+
+The goal is 50 ms of processor time between two awaits. A busy or slow machine takes a few times
+as long, so what is refused here is what grows with the cluster: before they yielded, a list of
+10 000 vGPUs took 170 ms and its ledger 330 ms, and both four times as much for 40 000.
+``bench/cluster/start.py`` has the larger sizes.
+"""
+
+import asyncio
+from collections.abc import Callable
+from contextlib import contextmanager, suppress
+from typing import Any
+
+import pytest
+
+from fakes import manifests
+from fakes.cluster import FakeCluster, run_scenario
+from kubeshare.api.owned_nodes import static_name
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
+from kubeshare.core.policies import policy
+from kubeshare.device_manager.program import device_manager_program
+from kubeshare.kube.client.client import Client
+from kubeshare.kube.controller.gc_tuning import collections_paused
+from kubeshare.kube.controller.runtime import Program
+from kubeshare.kube.resources import NODES, Raw
+from kubeshare.scheduler.program import scheduler_program
+from kubeshare.simulator.control import run_virtual
+from kubeshare.simulator.control.generated_lists import Generated, GeneratedLists
+from kubeshare.simulator.control.step_times import GOAL_SECONDS, StepTimes
+
+BOUND_SECONDS = 3 * GOAL_SECONDS
+GPUS = 10_000
+OF_A_NODE = 8
+GIB = 1 << 30
+HALF = 500_000
+
+
+def node(number: int) -> Raw:
+    ready = {"type": "Ready", "status": "True"}
+    status = {"allocatable": {"nvidia.com/gpu": str(OF_A_NODE)}, "conditions": [ready]}
+    return {"metadata": {"name": f"node-{number}"}, "status": status}
+
+
+def gpunode(number: int) -> Raw:
+    devices = [
+        {"uuid": f"GPU-{number}-{index}", "index": index, "model": "V100", "memoryBytes": GIB}
+        for index in range(OF_A_NODE)
+    ]
+    owned = {"type": "Owned", "status": "True", "reason": "Owned"}
+    return {
+        "metadata": {"name": f"node-{number}"},
+        "spec": {"devices": devices},
+        "status": {"mode": "owned", "conditions": [owned]},
+    }
+
+
+def vgpu(number: int) -> Raw:
+    """A static vGPU with two holders of a half each."""
+    on, index = divmod(number, OF_A_NODE)
+    uuid = f"GPU-{on}-{index}"
+    holders = [
+        {
+            "demand": f"uid-{number}-{side}",
+            "name": f"a-{number}-{side}",
+            "namespace": "default",
+            "requestMicros": HALF,
+            "memoryBytes": 1 << 20,
+        }
+        for side in "ab"
+    ]
+    spec = {"nodeName": f"node-{on}", "uuid": uuid, "model": "V100", "pool": "static"}
+    return {
+        "metadata": {"name": static_name(uuid)},
+        "spec": spec | {"memoryBytes": GIB},
+        "status": {"phase": "Active", "holders": holders},
+    }
+
+
+def sharepod(number: int) -> Raw:
+    gpu = {"request": "0.5", "memory": "1Mi"}
+    return manifests.sharepod(f"waits-{number}", gpu, metadata={"namespace": "default"})
+
+
+def _scheduler(client: Client) -> Program:
+    return scheduler_program(client, policy("locality"), instance="test")
+
+
+def _device_manager(client: Client) -> Program:
+    return device_manager_program(
+        client, policy("locality"), placeholder_image="pause:1", instance="test"
+    )
+
+
+@contextmanager
+def bounded(server: Any, seconds: float = BOUND_SECONDS) -> Any:
+    """Expect that no step inside takes long, but for those of the API server and of the test."""
+    steps = StepTimes()
+    steps.exclude(server, "_answer")
+    with steps:
+        yield
+    assert steps.count > 0
+    longest = steps.longest()
+    assert not longest or longest[0].seconds < seconds, longest
+
+
+@pytest.mark.parametrize("program", [_scheduler, _device_manager])
+def test_a_start_on_a_large_cluster(program: Callable[[Client], Program]) -> None:
+    nodes = GPUS // OF_A_NODE
+    server = GeneratedLists(
+        {
+            NODES: Generated(nodes, node),
+            GPUNODES: Generated(nodes, gpunode),
+            VGPUS: Generated(GPUS, vgpu),
+            SHAREPODS: Generated(5_000, sharepod),
+        }
+    )
+
+    async def main() -> None:
+        built = asyncio.Event()
+        started = program(server.client("program"))
+        started.add_preparation(_setter(built))
+        with bounded(server):
+            async with collections_paused(started.wait_for_sync):
+                running = asyncio.create_task(started.run())
+                await built.wait()
+            running.cancel()
+            with suppress(asyncio.CancelledError):
+                await running
+
+    run_virtual(main())
+
+
+def _setter(event: asyncio.Event) -> Callable[[], Any]:
+    async def set_event() -> None:
+        event.set()
+
+    return set_event
+
+
+@pytest.mark.parametrize("fits", [True, False])
+def test_a_large_gang(fits: bool) -> None:
+    """Its members are placed, or wait because there is room for one less.
+
+    Each event of a member once went through all of them: 0.7 s for those of 160.
+    """
+
+    async def main(cluster: FakeCluster) -> None:
+        size = 160
+        room = size if fits else size - 1
+        for number in range(0, room, OF_A_NODE):
+            cluster.add_node(f"n{number}", min(OF_A_NODE, room - number))
+        cluster.start("scheduler")
+        await cluster.quiet(1)
+        gang = {"sharedgpu/group_name": "g", "sharedgpu/min_available": str(size)}
+        with bounded(cluster.server, 2 * BOUND_SECONDS):
+            for number in range(size):
+                cluster.share(f"m-{number}", "1", labels=gang)
+            await cluster.quiet(30)
+        bound = sum(len(names) for names in cluster.vgpus().values())
+        assert bound == (size if fits else 0)
+
+    run_scenario(main)
