@@ -9,7 +9,7 @@ from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.unschedulable import UnschedulableQueue
-from kubeshare.api.types.v1 import VGPUS
+from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.core.ledger.device import Node
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.controller.workqueue import WorkQueue
@@ -51,6 +51,25 @@ def holders_of(cluster: FakeCluster, gpuid: str) -> list[Raw]:
     assert stored is not None
     found: list[Raw] = stored["status"]["holders"]
     return found
+
+
+@scenario(n1=1)
+async def test_a_share_that_came_while_nobody_waited_wakes_when_it_goes(
+    cluster: FakeCluster,
+) -> None:
+    cluster.actors.node_agents = False
+    cluster.start("scheduler")
+    cluster.share("a", "0.6", memory="1Gi")
+    gpuid = (await expect_scheduled(cluster, "a")).gpuid
+    [holder] = holders_of(cluster, gpuid)
+    change_holders(cluster, gpuid, holder | {"podUid": "former"})
+    await cluster.quiet()
+    undecided = {"gpu": {"request": "0.5", "memory": "1Gi", "attempt": 1}, "nodeName": ""}
+    cluster.server.change(SHAREPODS, "a", "default", lambda shp: shp["spec"].update(undecided))
+    await expect_pending(cluster, "a", reason="Releasing")
+    await cluster.quiet()
+    change_holders(cluster, gpuid)
+    await expect_scheduled(cluster, "a")
 
 
 @scenario(n1=1)

@@ -229,7 +229,7 @@ class Binder:
         one that is old enough.
         """
         key = requester.key
-        self._unschedulable.add(key, requester.created)
+        self.await_room(requester)
         if isinstance(message, str):
             await self.set_condition(requester, reason, message)
         elif self._explanations.is_due(key) or not requester.shows(reason):
@@ -238,6 +238,9 @@ class Binder:
 
     def await_room(self, requester: Requester) -> None:
         """Queue a requester to be tried when the cluster changes; its condition stays."""
+        # While nobody waits the ledger is not kept up to date, and room that it has not seen taken
+        # does not grow when it comes back.
+        self._cluster_state.ledger()
         self._unschedulable.add(requester.key, requester.created)
 
     async def set_condition(
