@@ -54,7 +54,7 @@ def holders_of(cluster: FakeCluster, gpuid: str) -> list[Raw]:
 
 
 @scenario(n1=1)
-async def test_a_share_that_came_while_nobody_waited_wakes_when_it_goes(
+async def test_a_vgpu_that_came_while_nobody_waited_wakes_when_it_goes(
     cluster: FakeCluster,
 ) -> None:
     cluster.actors.node_agents = False
@@ -68,7 +68,7 @@ async def test_a_share_that_came_while_nobody_waited_wakes_when_it_goes(
     cluster.server.change(SHAREPODS, "a", "default", lambda shp: shp["spec"].update(undecided))
     await expect_pending(cluster, "a", reason="Releasing")
     await cluster.quiet()
-    change_holders(cluster, gpuid)
+    cluster.server.remove(VGPUS, gpuid)
     await expect_scheduled(cluster, "a")
 
 
