@@ -106,6 +106,8 @@ def cheapest_for_gang(  # noqa: PLR0913 - all are inputs of one question
     if near is None or not near.binds:
         return cheapest(policy, ledger, members, needed)
     lower = [uid for uid, value in preemptible.items() if value < priority]
+    if not lower:
+        return None
     with ledger.what_if():
         for uid in filter(ledger.held_by, lower):
             ledger.release(uid)

@@ -180,6 +180,18 @@ def test_a_later_member_goes_to_the_others_or_nowhere(near: Near) -> None:
     assert "n2/0" not in refused.reasons
 
 
+def test_a_later_member_waits_where_the_others_are_under_two_switches() -> None:
+    ledger = Ledger([Node("n1", links=TWO_PAIRS)], gpus("n1", 4))
+    ledger.place(a_demand("a", "0.5"), "n1/0")
+    ledger.place(a_demand("b", "0.5"), "n1/2")
+    near = Nearness(near="switch", mates=frozenset(["a", "b"]))
+    assert near_to(LOCALITY, near)(ledger, a_demand("new", "0.5")).outcome == "pending"
+    answer = place_gang(LOCALITY, ledger, alike(1, "0.5"), 1, near)
+    assert not answer.placed
+    assert answer.unplaced is not None
+    assert answer.unplaced.outcome == "pending"
+
+
 def test_a_later_member_of_few_nodes_goes_to_these_first_and_else_to_their_domain() -> None:
     names = {"n1": "b", "n2": "a", "n3": "b"}
     ledger = Ledger(

@@ -30,6 +30,7 @@ MISSES: Final = 16
 """The members that may not fit before a scope is given up, besides those that are not needed."""
 MOST_SCOPES: Final = 1024
 """The most scopes that are tried in the given order of the members."""
+NO_PLACE: Final = "no node or switch is near the members that are placed"
 
 
 class NearSearch:
@@ -106,6 +107,8 @@ class NearSearch:
             best = Decision(outcome="pending", reasons={"gang": apart})
         if best is None and self._members:
             best = self._policy(self._ledger, self._members[0])
+            if self._near.binds and best.outcome == "bound":
+                best = Decision(outcome="pending", reasons={"gang": NO_PLACE})
         if best is None or not (self._near.binds and self._rooms):
             return msgspec.structs.replace(self._best, placed=(), unplaced=best)
         inside, rooms, most = best.reasons, self._rooms, self._best.room_for
@@ -127,10 +130,14 @@ class NearSearch:
 def fitting_scopes(
     policy: Policy, ledger: Ledger, members: Sequence[Demand], needed: int, near: Nearness
 ) -> Iterator[Scope]:
-    """The scopes in which a gang that has to be near fits, in some order of its members."""
+    """Some scopes in which a gang that has to be near fits, in the given order of its members.
+
+    The first :data:`SCOPES` scopes with room are looked at.
+    """
     found = Scopes(policy, ledger, _one_of_each(members), near, needed)
-    for scope in islice(found, MOST_SCOPES):
-        if [*in_some_order(policy, ledger, members, needed, scope)][-1].whole:
+    misses = max(0, len(members) - needed)
+    for scope in islice(found, SCOPES):
+        if in_order(policy, ledger, members, scope, misses).room_for >= needed:
             yield scope
 
 
