@@ -75,6 +75,20 @@ def test_a_slice_that_says_something_else_is_replaced_under_the_next_generation(
     assert server.writes == writes + 1
 
 
+@pytest.mark.usefixtures("cluster")
+def test_a_slice_that_the_api_server_changes_is_not_written_for_ever(server: FakeApiServer) -> None:
+    run(server)
+    server.change(RESOURCE_SLICES, NAME, "", lambda found: found["spec"].update(devices=[]))
+
+    def drop(slice_: dict[str, Any], _: dict[str, Any] | None) -> None:
+        slice_["spec"]["devices"] = [{"name": "slots"}]
+
+    server.add_rule(RESOURCE_SLICES, drop)
+    writes = server.writes
+    assert run(server)["spec"]["devices"] == [{"name": "slots"}]
+    assert server.writes == writes + 1
+
+
 def test_a_slice_of_a_node_that_has_joined_again_belongs_to_the_new_node(
     server: FakeApiServer, cluster: Cluster
 ) -> None:

@@ -74,6 +74,7 @@ class SlicePublisher:
     def __init__(self, client: Client, node: str) -> None:
         self._client = client
         self._node = node
+        self._altered: tuple[dict[str, Any], ...] | None = None  # what the API server made of ours
         self.reflector: Reflector[_Slice] = Reflector(
             client, _SLICES, fields=f"spec.driver={DRA_DRIVER},spec.nodeName={node}"
         )
@@ -84,12 +85,16 @@ class SlicePublisher:
     async def _reconcile(self, node: str) -> RequeueAfter | None:
         uid = await uid_of(self._client, node)
         there = self.reflector.store.get(_name(node))
-        if there is not None and _is_current(there, uid):
+        if there is not None and _is_current(there, uid, self._altered):
             return None
         generation = there.spec.pool.generation + 1 if there else 1
         body = slice_body(node, uid, generation)
-        await self._client.apply(_SLICES, body, field_manager=MANAGER_NODE, force=True)
+        stored = await self._client.apply(_SLICES, body, field_manager=MANAGER_NODE, force=True)
         log.info("ResourceSlice published", generation=generation)
+        if stored.spec.devices != _DEVICES:
+            # A feature gate is off, or a webhook changes it: written again, it is changed again.
+            self._altered = stored.spec.devices
+            log.warning("the API server has changed the ResourceSlice", devices=self._altered)
         return None
 
 
@@ -97,8 +102,11 @@ def _name(node: str) -> str:
     return f"{node}-{DRA_DRIVER}"
 
 
-def _is_current(there: _Slice, node_uid: str) -> bool:
-    """Whether a slice says what :func:`slice_body` says; a Node that joins again has a new uid."""
+def _is_current(there: _Slice, node_uid: str, altered: tuple[dict[str, Any], ...] | None) -> bool:
+    """Whether a slice says what :func:`slice_body` says, or what the API server makes of that.
+
+    A Node that joins again has a new uid.
+    """
     owned = any(owner.uid == node_uid for owner in there.metadata.owner_references)
     spec = there.spec
-    return owned and spec.devices == _DEVICES and spec.pool.resource_slice_count == 1
+    return owned and spec.devices in (_DEVICES, altered) and spec.pool.resource_slice_count == 1
