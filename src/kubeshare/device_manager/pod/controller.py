@@ -131,7 +131,7 @@ class PodController:
                 again = await self._start_retries.reconcile(
                     pod, pod.metadata.uid, self._pool.held_by(pod.metadata.uid)
                 )
-            return RequeueAfter(again) if again else None
+            return RequeueAfter(again) if again is not None else None
         if not unschedulable(pod):
             self._unschedulable.forget(key)
             return None

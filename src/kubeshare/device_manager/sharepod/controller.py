@@ -160,7 +160,9 @@ class SharePodController:
         if pod is not None and wait is None:
             vgpus = self._allocations.vgpus(sharepod, sharepods.gpuids(sharepod))
             wait = await self._start_retries.reconcile(pod, sharepod.metadata.uid, vgpus)
-        later = earliest(RequeueAfter(wait) if wait else None, self._unseen(sharepod.metadata.key))
+        later = earliest(
+            RequeueAfter(wait) if wait is not None else None, self._unseen(sharepod.metadata.key)
+        )
         if found is None or isinstance(found, RequeueAfter):
             return earliest(found, later)
         return earliest(await self._write(sharepod, found, demand), later)
