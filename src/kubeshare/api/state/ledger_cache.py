@@ -119,6 +119,7 @@ class LedgerCache:
         if self._ledger is not None:
             return
         ledger = self._ledger = Ledger(label_scope=self._label_scope())
+        self._domains_of = self._domain_label()
         attach(ledger)
         self._changed_vgpus = {vgpu.metadata.name for vgpu in self._pool.all()}
         self._changed_nodes = {key.name for key in self._nodes.snapshot()}
