@@ -7,6 +7,7 @@ from uuid import uuid4
 
 import pytest
 
+from deploy.rights import every_right
 from fakes import manifests
 from kubeshare.api.types.constants import ANNOTATION_SCHEDULER_USERS, DRA_DRIVER
 from kubeshare.lab.control_plane.api_server import ApiServer, wait_until
@@ -80,9 +81,8 @@ def space(cluster: ApiServer) -> Iterator[Namespace]:
         "create", "rolebinding", "all", "--clusterrole=cluster-admin", *users, "-n", name
     )
     # The user's right to write allocations is not bound to a namespace.
-    cluster.kubectl("create", "clusterrolebinding", name, "--clusterrole=cluster-admin", *users)
-    yield Namespace(cluster, name)
-    cluster.kubectl("delete", "clusterrolebinding", name)
+    with every_right(cluster, name, *USERS):
+        yield Namespace(cluster, name)
 
 
 def devices(device_class: str = "", *, one_of: str = "") -> Raw:

@@ -9,6 +9,7 @@ import pytest
 import yaml
 
 from deploy.pod_namespace import DEVICES, sharepod_owner
+from deploy.rights import every_right
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.core_v1 import PODS
 from kubeshare.api.types.v1 import VGPU, VGPUSpec
@@ -38,11 +39,8 @@ def may_do_everything(cluster: ApiServer) -> Iterator[None]:
     account = {"apiVersion": "v1", "kind": "ServiceAccount"}
     needed.append(account | {"metadata": {"name": "default", "namespace": NAMESPACE}})
     cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(needed))
-    cluster.kubectl(
-        "create", "clusterrolebinding", RIGHTS, "--clusterrole=cluster-admin", f"--user={DEVICES}"
-    )
-    yield
-    cluster.kubectl("delete", "clusterrolebinding", RIGHTS)
+    with every_right(cluster, RIGHTS, DEVICES):
+        yield
 
 
 def placeholder(*, by_claim: bool = False) -> Raw:

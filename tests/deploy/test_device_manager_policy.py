@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from deploy.pod_namespace import sharepod_owner
+from deploy.rights import every_right
 from fakes import manifests
 from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
@@ -19,11 +20,8 @@ DEVICES = "system:serviceaccount:kubeshare-system:kubeshare-device-manager"
 def may_do_everything(cluster: ApiServer) -> Iterator[None]:
     """Give it every right, so that what refuses it is the policy alone."""
     name = "device-manager-may-everything"
-    cluster.kubectl(
-        "create", "clusterrolebinding", name, "--clusterrole=cluster-admin", f"--user={DEVICES}"
-    )
-    yield
-    cluster.kubectl("delete", "clusterrolebinding", name)
+    with every_right(cluster, name, DEVICES):
+        yield
 
 
 def create_pod(

@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy.rights import every_right
 from kubeshare.core.units import GI
 from kubeshare.dialects.gpushare import GPU_MEMORY
 from kubeshare.dialects.write_back import PlacedGpu, gpushare_placement
@@ -44,10 +45,8 @@ def _policy(cluster: ApiServer) -> Iterator[None]:
         if each["kind"] in wanted and each["metadata"]["name"] == "kubeshare-extender"
     ]
     cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(ours))
-    users = (f"--user={EXTENDER}", f"--user={STRANGER}")
-    cluster.kubectl("create", "clusterrolebinding", name, "--clusterrole=cluster-admin", *users)
-    yield
-    cluster.kubectl("delete", "clusterrolebinding", name)
+    with every_right(cluster, name, EXTENDER, STRANGER):
+        yield
 
 
 @pytest.fixture

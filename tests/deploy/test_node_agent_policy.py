@@ -9,6 +9,7 @@ from typing import Any
 import pytest
 import yaml
 
+from deploy.rights import every_right
 from fakes import manifests
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.kube.client.client import Client
@@ -27,11 +28,8 @@ HOLDER = manifests.holder("a")
 def may_write_everything(cluster: ApiServer) -> Iterator[None]:
     """Give the agent every right, so that what refuses it is the policy alone."""
     name = "node-agent-may-everything"
-    cluster.kubectl(
-        "create", "clusterrolebinding", name, "--clusterrole=cluster-admin", f"--user={AGENT}"
-    )
-    yield
-    cluster.kubectl("delete", "clusterrolebinding", name)
+    with every_right(cluster, name, AGENT):
+        yield
 
 
 def patch_as_agent_of(

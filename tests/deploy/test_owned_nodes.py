@@ -7,6 +7,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from deploy.rights import every_right
 from kubeshare.api.owned_nodes import static_name
 from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
@@ -20,11 +21,8 @@ DEVICES = "system:serviceaccount:kubeshare-system:kubeshare-device-manager"
 def may_do_everything(cluster: ApiServer) -> Iterator[None]:
     """Give the device manager every right, so that the policy alone refuses it."""
     name = "owned-may-everything"
-    cluster.kubectl(
-        "create", "clusterrolebinding", name, "--clusterrole=cluster-admin", f"--user={DEVICES}"
-    )
-    yield
-    cluster.kubectl("delete", "clusterrolebinding", name)
+    with every_right(cluster, name, DEVICES):
+        yield
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ from uuid import uuid4
 import pytest
 import yaml
 
+from deploy.rights import every_right
 from fakes import manifests as fakes
 from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE, PLACEHOLDER_PREFIX
 from kubeshare.api.types.v1 import VGPU, VGPUSpec
@@ -46,10 +47,8 @@ def everybody_may_delete(cluster: ApiServer) -> Iterator[None]:
     ours = manifests.load(manifests.Options())
     needed = [one for one in ours if one["kind"] in ("PriorityClass", "Namespace")]
     cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(needed))
-    users = [f"--user={user[0]}" for user in ALLOWED + REFUSED]
-    cluster.kubectl("create", "clusterrolebinding", USER, "--clusterrole=cluster-admin", *users)
-    yield
-    cluster.kubectl("delete", "clusterrolebinding", USER)
+    with every_right(cluster, USER, *(user[0] for user in ALLOWED + REFUSED)):
+        yield
 
 
 @pytest.fixture

@@ -8,6 +8,7 @@ import msgspec
 import pytest
 import yaml
 
+from deploy.rights import every_right
 from kubeshare.api import pod_state
 from kubeshare.api.types.constants import ANNOTATION_GPUIDS, ANNOTATION_NODE
 from kubeshare.api.types.v1 import VGPU, VGPUSpec
@@ -32,11 +33,8 @@ Raw = dict[str, Any]
 def may_do_everything(cluster: ApiServer) -> Iterator[None]:
     """Give it every right, so that what refuses it is the policy alone."""
     name = "scheduler-may-everything"
-    cluster.kubectl(
-        "create", "clusterrolebinding", name, "--clusterrole=cluster-admin", f"--user={SCHEDULER}"
-    )
-    yield
-    cluster.kubectl("delete", "clusterrolebinding", name)
+    with every_right(cluster, name, SCHEDULER):
+        yield
 
 
 class Pod:

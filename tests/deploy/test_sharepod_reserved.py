@@ -92,7 +92,7 @@ def test_accepts(manifest: Raw, create: Create) -> None:
 def page_commands() -> tuple[str, str]:
     """The two commands of the page, to back up and to restore."""
     _, _, section = INSTALL_PAGE.read_text().partition("## Back up and restore\n")
-    section = section.partition("\n## ")[0]
+    section = re.split("\n###? ", section)[0]
     back_up, restore = re.findall(r"^```console\n\$ (.*?)^```$", section, re.DOTALL | re.MULTILINE)
     return back_up, restore
 

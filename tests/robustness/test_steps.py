@@ -28,6 +28,8 @@ from kubeshare.simulator.control import run_virtual
 from kubeshare.simulator.control.generated_lists import Generated, GeneratedLists
 from kubeshare.simulator.control.step_times import GOAL_SECONDS, StepTimes
 
+pytestmark = pytest.mark.serial
+
 BOUND_SECONDS = 3 * GOAL_SECONDS
 GPUS = 10_000
 OF_A_NODE = 8
@@ -152,7 +154,7 @@ def test_a_large_gang(fits: bool) -> None:
         cluster.start("scheduler")
         await cluster.quiet(1)
         gang = {"sharedgpu/group_name": "g", "sharedgpu/min_available": str(size)}
-        with bounded(cluster.server, 2 * BOUND_SECONDS):
+        with bounded(cluster.server, 3 * BOUND_SECONDS):
             for number in range(size):
                 cluster.share(f"m-{number}", "1", labels=gang)
             await cluster.quiet(30)
