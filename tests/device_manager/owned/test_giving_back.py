@@ -18,6 +18,7 @@ from fakes.cluster.disruptions import (
     cordon,
     label_node,
     own,
+    report_unrecorded,
     serve_by_claims,
     stop_dra_driver,
 )
@@ -293,3 +294,23 @@ async def test_a_node_is_given_back_whose_last_holder_no_watch_showed(
     cluster.server.expire_watches()
     await expect_mode(cluster, "n1", "shared")
     await expect_no_vgpus(cluster)
+
+
+@scenario(n1=1)
+async def test_a_node_is_not_given_back_while_a_pod_runs_that_the_record_lacks(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start()
+    [gpuid] = await hold(cluster, "n1", "0.7")
+    cluster.delete("a")
+    await expect_released(cluster, "a")
+    cluster.invariants.restored = True
+    report_unrecorded(cluster, "default/b")
+    cordon(cluster, "n1")
+    label_node(cluster, "n1", gpus=None)
+    await expect_owned(cluster, "n1", "Releasing")
+    await cluster.quiet(LONG)
+    assert cluster.vgpu(gpuid)["spec"]["pool"] == "static"
+    assert mode(cluster, "n1") == "owned"
+    report_unrecorded(cluster)
+    await expect_mode(cluster, "n1", "shared")

@@ -19,6 +19,7 @@ from expectations.vgpus import (
 )
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
+from fakes.cluster.disruptions import report_unrecorded
 from fakes.cluster.state import degraded, is_same_pod, the_pod
 from kubeshare.api.types.constants import placeholder_name
 from kubeshare.api.types.v1 import GPUNODES, VGPU, VGPUS, VGPUSpec
@@ -42,12 +43,6 @@ def report_gpu(cluster: FakeCluster, *, healthy: bool, message: str = "") -> Non
     """Sets the health of the first GPU of n1, as its agent does."""
     health = {"healthy": healthy, "message": message}
     cluster.server.change(GPUNODES, "n1", "", lambda obj: obj["spec"]["devices"][0].update(health))
-
-
-def report_unrecorded(cluster: FakeCluster, *pods: str) -> None:
-    """Sets the pods without a holder on the first GPU of n1, as its agent does."""
-    named = {"unrecordedPods": list(pods)}
-    cluster.server.change(GPUNODES, "n1", "", lambda obj: obj["spec"]["devices"][0].update(named))
 
 
 def take(cluster: FakeCluster, name: str) -> None:

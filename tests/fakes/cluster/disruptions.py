@@ -115,3 +115,9 @@ def seed_held(cluster: FakeCluster, uid: str) -> None:
     """Adds a vGPU with a holder for SharePod ``a`` of this uid; its pod was never bound."""
     vgpu = manifests.vgpu("x", "n1", manifests.holder(uid), phase="Creating", pool="onDemand")
     cluster.server.seed(VGPUS, vgpu)
+
+
+def report_unrecorded(cluster: FakeCluster, *pods: str) -> None:
+    """Sets the pods without a holder on the first GPU of n1, as its agent does."""
+    named = {"unrecordedPods": list(pods)}
+    cluster.server.change(GPUNODES, "n1", "", lambda obj: obj["spec"]["devices"][0].update(named))

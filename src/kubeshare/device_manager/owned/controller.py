@@ -178,7 +178,7 @@ class OwnedNodes:
             claims=tuple(str(pod.metadata.key) for pod in by_claim if pod.placeholder_of),
             unresolved=tuple(self._static.unresolved(name)),
             static=tuple(vgpu.metadata.name for vgpu in static),
-            held=tuple(vgpu.metadata.name for vgpu in static if vgpu.status.holders),
+            held=tuple(vgpu.metadata.name for vgpu in static if self._static.is_held(vgpu)),
         )
 
     async def _record(self, node: Node, found: GPUNode, ownership: Ownership) -> GPUNode:

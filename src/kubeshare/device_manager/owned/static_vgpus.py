@@ -89,7 +89,7 @@ class StaticVGPUs:
         again: RequeueAfter | None = None
         for vgpu in self.of(node):
             pod = self._placeholders.of(vgpu.metadata.name)
-            if not vgpu.status.holders:
+            if not self.is_held(vgpu):
                 await self._delete(vgpu)
             elif pod is not None and await self._has_its_gpu(pod, vgpu):
                 selected = vgpu.spec.uuid if pod.spec.resource_claims else ""
@@ -97,6 +97,10 @@ class StaticVGPUs:
             elif by_claims:
                 again = earliest(again, await self._placeholders.ensure(vgpu, by_claim=True))
         return again
+
+    def is_held(self, vgpu: VGPU) -> bool:
+        """Whether a pod has a share of a vGPU, by the record or by what its node says."""
+        return bool(vgpu.status.holders) or self._cluster_state.runs_unrecorded(vgpu)
 
     async def _has_its_gpu(self, pod: Pod, vgpu: VGPU) -> bool:
         """Whether a placeholder has the GPU of a static vGPU; a live read confirms that."""
