@@ -6,7 +6,8 @@ from typing import Any
 import msgspec
 import pytest
 
-from core.builders import GPU_MEMORY, a_demand, a_device, a_holder
+from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
+from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Share
 from kubeshare.core.ledger.device import FreeGpu, Node
 from kubeshare.core.ledger.holder import MAX_HOLDERS
@@ -15,6 +16,7 @@ from kubeshare.core.ledger.index.node_ranking import NodeRankings
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.core.policies.binpack.index import BinpackIndex
+from kubeshare.core.policies.indexes import attach_indexes
 from kubeshare.core.policies.locality.index import LocalityIndex
 from kubeshare.core.policies.scoring import scorer
 from kubeshare.core.policies.topology.index import TopologyIndex
@@ -228,3 +230,20 @@ def test_the_id_of_a_new_vgpu_follows_from_who_asks() -> None:
     assert ids == {"p": ("vgpu-36992f5588",), "q": ("vgpu-56207d70c7",)}
     ids = {name: policy("locality")(ledger, a_demand(name, attempt=1)).devices for name in "p"}
     assert ids == {"p": ("vgpu-ee7060da1a",)}
+
+
+@pytest.mark.parametrize("name", ["locality", "binpack", "topology"])
+def test_indexes_that_grow_with_a_ledger_decide_as_those_built_at_once(name: str) -> None:
+    grown, whole = Ledger([a_node("n1")]), Ledger([a_node("n1")], [a_device("A"), a_device("B")])
+    attach_indexes(policy(name), grown)
+    for device in ("A", "B"):
+        grown.set_device(a_device(device))
+    demand = a_demand("d", "0.5")
+    assert policy(name)(grown, demand) == policy(name)(whole, demand)
+
+
+def test_a_policy_that_fails_at_an_empty_ledger_is_left_alone() -> None:
+    def fails(ledger: Ledger, demand: Demand) -> Decision:
+        raise IndexError
+
+    attach_indexes(fails, Ledger())

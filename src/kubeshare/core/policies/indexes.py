@@ -5,6 +5,7 @@ index of a full ledger is built at once, at the first demand that needs it, whic
 second for 40 000 GPUs.
 """
 
+from contextlib import suppress
 from typing import Final
 
 from kubeshare.core.demand import Demand, Memory
@@ -22,6 +23,11 @@ _SAMPLES: Final = (
 
 
 def attach_indexes(policy: Policy, ledger: Ledger) -> None:
-    """Let a policy decide about some demands, whose answers do not matter."""
+    """Let a policy decide about some demands, whose answers do not matter.
+
+    Nor does a failure, such as that of another package's policy at an empty ledger: then its
+    indexes are built at the first demand.
+    """
     for demand in _SAMPLES:
-        policy(ledger, demand)
+        with suppress(Exception):
+            policy(ledger, demand)
