@@ -111,7 +111,7 @@ test-parallel:
 	@set -o pipefail; nice -n 19 $(PYTEST) $(PARALLEL) $(SLOWEST) --junitxml=$(REPORTS)/parallel.xml -m "not (lab or serial)" $(call label,parallel)
 
 test-lab:
-	@set -o pipefail; $(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/lab.xml -m lab $(addprefix --ignore=,$(NODE_TESTS)) $(call label,lab)
+	@set -o pipefail; $(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/lab.xml -m "lab and not exhaustive" $(addprefix --ignore=,$(NODE_TESTS)) $(call label,lab)
 
 # What the programs logged and asked for is read in each lab.
 test-lab-nodes:
@@ -131,7 +131,8 @@ ifeq ($(strip $(ARGS)),)
 	KUBESHARE_WHOLE_MATRIX=1 $(PYTEST) -q $(PARALLEL) tests/robustness/fault_matrix/test_replicas.py
 endif
 
-prove: native fault-matrix ## the whole fault matrix; each placement policy beside a slow one on a million random states; fresh examples of hypothesis
+prove: native fault-matrix ## the whole fault matrix; floods of one tenant in the lab; each placement policy beside a slow one on a million random states; fresh examples of hypothesis
+	$(PYTEST) tests/e2e/test_floods.py tests/e2e/test_what_the_programs_said.py
 	$(PYTEST) -q -m hypothesis --hypothesis-profile=fresh
 	PYTHONPATH=tests $(PYTHON) -m robustness.prove
 

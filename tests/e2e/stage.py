@@ -214,6 +214,15 @@ class Stage:
         self.keep_log(name)
         self.kubectl("delete", "pod", "-n", NAMESPACE, name, "--force", "--grace-period=0")
 
+    def replace_leader(self, component: str) -> None:
+        """End the program that leads, politely, and wait until another one leads."""
+        name = self._until_one_leads(
+            component, [pod["metadata"]["name"] for pod in self.system_pods(component)]
+        )
+        self.keep_log(name)
+        self.kubectl("delete", "pod", "-n", NAMESPACE, name, "--wait=false")
+        eventually(lambda: self.leader(component) not in ("", name), f"another {component} to lead")
+
     def _until_one_leads(self, component: str, names: Collection[str]) -> str:
         """Who leads, of these; one that has gone leads until its lease has ended."""
         return eventually(
