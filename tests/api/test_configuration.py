@@ -17,6 +17,7 @@ from kubeshare.api.configuration import (
 )
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.dialects.priority_and_gang import HIGHEST_PRIORITY
 from kubeshare.kube.resources import CONFIG_MAPS
 from kubeshare.simulator.control import FakeApiServer, run_virtual, until
 
@@ -31,6 +32,12 @@ def test_what_is_not_said_is_the_default() -> None:
 @pytest.mark.parametrize("text", ["", "# only words\n", "{}"])
 def test_an_empty_text_is_all_defaults(text: str) -> None:
     assert parse(text) == Configuration()
+
+
+def test_the_priority_of_a_namespace_that_is_not_listed_is_the_default() -> None:
+    allowed = parse("maxPriority: {default: 5, namespaces: {a: 50}}").max_priority
+    assert (allowed.of("a"), allowed.of("b")) == (50, 5)
+    assert Configuration().max_priority.of("b") == HIGHEST_PRIORITY
 
 
 @pytest.mark.parametrize(("text", "cores"), [("all", "all"), ("none", "none"), ("3", 3)])
@@ -60,6 +67,9 @@ def test_what_is_installed_says_the_defaults() -> None:
         ("pool: {minimum: many}", ["pool.minimum", "int"]),
         ("pool: {idleSeconds: .nan}", ["pool.idleSeconds"]),
         ("gpushare: {memoryUnit: GB}", ["gpushare.memoryUnit", "GB"]),
+        ("maxPriority: 5", ["maxPriority", "object"]),
+        ("maxPriority: {default: 101}", ["maxPriority.default", "<= 100"]),
+        ("maxPriority: {namespaces: {a: -1}}", ["maxPriority.namespaces", ">= 0"]),
         ("cpuCores: many", ["cpuCores", "many"]),
         ("cpuCores: 0", ["cpuCores", ">= 1"]),
         ("pool: {warm: 1, warm: 2}", ["warm is given twice"]),

@@ -337,6 +337,21 @@ def test_it_is_told_who_would_be_preempted_or_why_nobody_is(
     run_scenario(scenario, n1=1)
 
 
+def test_a_priority_that_counts_for_less_is_told() -> None:
+    async def scenario(cluster: FakeCluster) -> None:
+        cluster.configure(preemption=True, maxPriority={"default": 0})
+        cluster.start()
+        await cluster.run("low", "0.6", annotations={"kubeshare.nthu/preemptible": "true"})
+        await cluster.kill("scheduler")
+        cluster.share("high", "1", labels={"sharedgpu/priority": "5"})
+        found = await explained(cluster, "high")
+        assert "of a priority below 0 and" in found.preemption
+        assert "sharedgpu/priority 5 counts as 0, the most that its" in command._as_text(found)
+        assert json.loads(command._as_json(found))["priorityNote"] == found.priority_note
+
+    run_scenario(scenario, n1=1)
+
+
 def test_that_all_who_may_be_preempted_would_not_do_is_told() -> None:
     async def scenario(cluster: FakeCluster) -> None:
         cluster.configure(preemption=True)

@@ -7,7 +7,7 @@ from typing import get_args
 import pytest
 import yaml
 
-from kubeshare.api.configuration import Configuration
+from kubeshare.api.configuration import Configuration, parse
 from kubeshare.api.types.reasons import Reason
 from kubeshare.core import preemption
 from kubeshare.core.gang import ORDERS, Gang, Near, near_search
@@ -19,15 +19,24 @@ from kubeshare.scheduler.preemption.nominations import NOMINATION_SECONDS
 from kubeshare.scheduler.preemption.preemption import RETRY_SECONDS
 
 PAGE = (Path(__file__).parents[2] / "docs" / "gangs-and-priorities.md").read_text()
+BLOCKS = re.findall(r"^```yaml\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
 
 
 def test_the_sharepod_of_the_page_is_one_of_a_gang_of_four() -> None:
-    [text] = re.findall(r"^```yaml\n(.*?)^```$", PAGE, flags=re.DOTALL | re.MULTILINE)
-    sharepod = yaml.safe_load(text)
+    sharepod = yaml.safe_load(BLOCKS[0])
     demand = demand_of(sharepod)
     assert demand is not None
     assert demand.request_micros == MICROS // 2
     assert standing_of(sharepod).gang == Gang(name="train", min_available=4)
+
+
+def test_the_allowance_of_the_page_is_a_configuration_and_is_said_as_there() -> None:
+    allowed = parse(BLOCKS[1]).max_priority
+    assert allowed.of("anybody") == 0
+    labels = {priority_and_gang.PRIORITY: "100"}
+    limited = standing_of({"metadata": {"labels": labels}}, allowed.of("research"))
+    note = limited.priority_note.partition(" (")[0]
+    assert f"`{note}`" in PAGE
 
 
 @pytest.mark.parametrize(

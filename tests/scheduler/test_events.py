@@ -7,6 +7,7 @@ import pytest
 
 from fakes.recorder import FakeRecorder
 from kubeshare.core.diagnosis.explain import Change
+from kubeshare.dialects.priority_and_gang import Standing
 from kubeshare.kube.controller.events import ObjectReference
 from kubeshare.scheduler.events import Events
 
@@ -23,7 +24,9 @@ def events(recorder: Any) -> Events:
     return Events(recorder)
 
 
-REQUESTER: Any = SimpleNamespace(reference=POD, key=SimpleNamespace(kind="SharePod"))
+REQUESTER: Any = SimpleNamespace(
+    reference=POD, key=SimpleNamespace(kind="SharePod"), standing=Standing
+)
 
 
 @pytest.mark.parametrize(("new", "made"), [(True, "new "), (False, "")])

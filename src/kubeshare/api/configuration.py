@@ -21,6 +21,7 @@ from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.policies.gpuid_scope import GpuidScope
 from kubeshare.core.units import GI, MI
+from kubeshare.dialects.priority_and_gang import HIGHEST_PRIORITY
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.client.client import Client
@@ -132,6 +133,26 @@ class VcudaConfiguration(_Strict, frozen=True, kw_only=True):
     door: Door = "manifests"
 
 
+Priority = Annotated[int, Meta(ge=0, le=HIGHEST_PRIORITY)]
+Namespace = Annotated[str, Meta(min_length=1, max_length=63)]
+
+
+class MaxPriorityConfiguration(_Strict, frozen=True, kw_only=True):
+    """The highest priority that demands may have; a higher one counts as this one.
+
+    Attributes:
+        default: of namespaces that are not listed.
+        namespaces: name of a namespace -> of its demands.
+    """
+
+    default: Priority = HIGHEST_PRIORITY
+    namespaces: Annotated[dict[Namespace, Priority], Meta(max_length=16384)] = {}
+
+    def of(self, namespace: str) -> int:
+        """The highest priority in a namespace."""
+        return self.namespaces.get(namespace, self.default)
+
+
 class Configuration(_Strict, frozen=True, kw_only=True):
     """The whole configuration, with its defaults.
 
@@ -146,6 +167,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
         gang_members: how many members of one gang may wait for GPUs at once.
         gang_domain_label: the label of nodes that names their domain; gangs that ask to be on near
             nodes use as few domains as possible.
+        max_priority: the highest priority that demands of a namespace may have.
         preemption: whether a pending demand may have preemptible pods of lower priority
             evicted.
         gpu_failure: whether pods on a failed GPU are kept, or evicted through the eviction API,
@@ -167,6 +189,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     gang_timeout_seconds: Annotated[float, Meta(ge=1, le=24 * 3600)] = 300.0
     gang_members: Annotated[int, Meta(ge=1, le=10_000)] = 512
     gang_domain_label: Annotated[str, Meta(min_length=1, max_length=317)] = LABEL_ZONE
+    max_priority: MaxPriorityConfiguration = field(default_factory=MaxPriorityConfiguration)
     preemption: bool = False
     gpu_failure: Literal["keep", "evict"] = "keep"
     set_aside_seconds: Annotated[float, Meta(ge=1, le=3600)] = 60.0

@@ -33,27 +33,52 @@ class Standing(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         priority: -1 to 100; higher priorities are scheduled first. Up to 0 is opportunistic,
             above 0 is guaranteed.
+        given_priority: that of the label, which is above what its namespace may have; None if
+            `priority` is that of the label.
         gang: the pods with which it starts, if any.
         preemptible: whether a demand of higher priority may preempt it.
     """
 
     priority: int = 0
+    given_priority: int | None = None
     gang: Gang | None = None
     preemptible: bool = False
 
+    @property
+    def priority_label(self) -> int:
+        """The priority as its label gives it."""
+        return self.priority if self.given_priority is None else self.given_priority
 
-def standing_of(manifest: Mapping[str, Any]) -> Standing:
+    @property
+    def priority_note(self) -> str:
+        """Why its priority is not that of the label, for people; ``""`` if it is."""
+        if self.given_priority is None:
+            return ""
+        return (
+            f"{PRIORITY} {self.given_priority} counts as {self.priority}, the most that its "
+            "namespace may have (maxPriority in the configuration of KubeShare)"
+        )
+
+
+def standing_of(manifest: Mapping[str, Any], max_priority: int = HIGHEST_PRIORITY) -> Standing:
     """The standing of a SharePod or pod, an object from the API server.
+
+    Args:
+        manifest: the object.
+        max_priority: what its namespace may have; a higher priority counts as this one.
 
     Raises:
         InvalidValueError: a value is not acceptable; under the name of the label or annotation.
     """
     metadata = manifest.get("metadata") or {}
-    given = metadata.get("labels") or {}
-    labels: Mapping[str, str] = {key: value for key, value in given.items() if value}
+    labels: Mapping[str, str] = {
+        key: value for key, value in (metadata.get("labels") or {}).items() if value
+    }
     annotations: Mapping[str, str] = metadata.get("annotations") or {}
+    given = parse_priority(labels.get(PRIORITY, "0"), PRIORITY)
     return Standing(
-        priority=parse_priority(labels.get(PRIORITY, "0"), PRIORITY),
+        priority=min(given, max_priority),
+        given_priority=given if given > max_priority else None,
         gang=_near_gang(labels, annotations),
         preemptible=_preemptible(annotations),
     )

@@ -252,10 +252,11 @@ class Binder:
     ) -> None:
         """Set the condition to not scheduled; emit an event if the condition changed.
 
-        ``suggest`` finds the change that would help. It takes many decisions, so it is called
-        only for a new event.
+        Both say if the requester's priority is limited. ``suggest`` finds the change that would
+        help. It takes many decisions, so it is called only for a new event.
         """
-        if await requester.set_condition(reason, message):
+        note = requester.standing().priority_note
+        if await requester.set_condition(reason, f"{message}; {note}" if note else message):
             self._events.unschedulable(requester, reason, message, suggest() if suggest else None)
 
     async def reject(self, requester: Requester, field: str, message: str) -> None:

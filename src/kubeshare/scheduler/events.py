@@ -25,7 +25,9 @@ class Events:
     def bound(self, requester: Requester, node: str, gpuids: Sequence[str], *, new: bool) -> None:
         """The requester is assigned these vGPUs; ``new`` if they were created for it."""
         made = "new " if new else ""
+        limited = requester.standing().priority_note
         note = f"{made}vGPU {', '.join(gpuids)} on node {node}"
+        note += f"; {limited}" if limited else ""
         self._emit(requester, "Bound", note)
 
     def unschedulable(
@@ -39,7 +41,8 @@ class Events:
             message: why, for each GPU.
             change: a change of the cluster that would let it in, if one is known.
         """
-        then = f"; {change}" if change else ""
+        notes = (change, requester.standing().priority_note)
+        then = "".join(f"; {words}" for words in notes if words)
         then += ". It is tried again when something changes"
         # A long list of GPUs must not cut off the change that would help.
         room = NOTE_LIMIT - len(then.encode())

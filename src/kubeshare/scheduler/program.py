@@ -5,6 +5,7 @@ from datetime import datetime
 from functools import partial
 from typing import Any, Final
 
+from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.predicates.eligibility import Eligibility
 from kubeshare.api.predicates.node_resources import NodeResources
 from kubeshare.api.quotas.gpu_quotas import limits_changed
@@ -102,14 +103,18 @@ def scheduler_program(  # noqa: PLR0913 - its options
         )
     )
     status = ScheduledCondition(client, wall_clock)
+    configuration = informers.configuration
     sharepods = SharePods(
-        client, AssumeCache(informers.sharepods), status, informers.cluster_state.demands
+        client,
+        AssumeCache(informers.sharepods),
+        status,
+        partial(_max_priority, configuration),
+        informers.cluster_state.demands,
     )
     pods = _gated_pods(client, AssumeCache(gated), status, informers, wall_clock)
     kinds: Mapping[str, RequesterKind] = {sharepod.KIND: sharepods, pod.KIND: pods}
     unschedulable: UnschedulableQueue[RequesterKey] = UnschedulableQueue()
     metrics = Metrics(program.registry, unschedulable)
-    configuration = informers.configuration
     candidates = CandidateNodes(
         Eligibility(informers.nodes, configuration), configuration, upgrades, wall_clock
     )
@@ -180,6 +185,7 @@ def _gated_pods(
         client,
         known,
         status,
+        partial(_max_priority, informers.configuration),
         bound=informers.pods.store,
         cluster_state=informers.cluster_state,
         node_resources=NodeResources(informers.nodes, informers.pods, informers.cluster_state),
@@ -211,6 +217,11 @@ def _watch_cluster(
     controller.watch(informers.resourcequotas, wakeups.all, when=gpu_limits_changed)
     controller.watch(informers.gpuquotas, wakeups.all, when=limits_changed)
     controller.watch(informers.configmaps, wakeups.all)
+
+
+def _max_priority(configuration: DynamicConfiguration, namespace: str) -> int:
+    """The highest priority that demands of a namespace may have."""
+    return configuration.now().max_priority.of(namespace)
 
 
 def _frees_resources(change: Change[core_v1.Pod]) -> bool:

@@ -145,5 +145,5 @@ def test_a_pod_is_a_victim_only_if_all_its_shares_are_its_own(
         metadata=ObjectMeta(name="p", namespace="default", uid="d", annotations=MARKED),
         spec=core_v1.PodSpec(node_name="n1"),
     )
-    found = victims.victims_of([pod], lambda _: [a_vgpu("a", "d"), second])
+    found = victims.victims_of([pod], lambda _: [a_vgpu("a", "d"), second], lambda _: 100)
     assert [victim.uid for victim in found] == (["d"] if is_victim else [])

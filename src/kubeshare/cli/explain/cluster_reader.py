@@ -27,6 +27,7 @@ from kubeshare.core.policies import Policy
 from kubeshare.core.policies.by_family import by_family
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
 from kubeshare.dialects import pod, sharepod
+from kubeshare.dialects.priority_and_gang import Standing, standing_of
 from kubeshare.kube.client.errors import ForbiddenError, NotFoundError
 from kubeshare.kube.resources import CONFIG_MAPS, Raw, Resource
 
@@ -84,6 +85,15 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
             return sharepod.demand_of(raw)
         configuration = self.configuration or Configuration()
         return pod.demand_of(raw, unit=configuration.gpushare.unit_bytes)
+
+    def standing(self, raw: Mapping[str, Any]) -> Standing:
+        """The priority, the gang and the preemptibility of a SharePod or pod.
+
+        Raises:
+            InvalidValueError: a value is not acceptable.
+        """
+        configuration = self.configuration or Configuration()
+        return standing_of(raw, configuration.max_priority.of(raw["metadata"]["namespace"]))
 
     def held_by(self, uid: str) -> list[VGPU]:
         """The vGPUs of which a demand has a part."""

@@ -28,7 +28,6 @@ from kubeshare.core.gang import near_to
 from kubeshare.core.gang.nearness import WORDS
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import Policy, policy
-from kubeshare.dialects.priority_and_gang import standing_of
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.resources import PODS, Raw, Resource
@@ -63,6 +62,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         gang: the state of its gang, if it has one.
         preemption: the pods that it would preempt, or why none; ``""`` where it is not pending.
         degraded: what is wrong with GPUs of ``held``, by their path.
+        priority_note: why its priority is not that of its label; ``""`` if it is.
     """
 
     name: str
@@ -72,6 +72,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     gang: GangFinding | None = None
     preemption: str = ""
     degraded: Mapping[str, str] = {}
+    priority_note: str = ""
 
 
 @click.command(
@@ -136,7 +137,7 @@ async def find_out(client: "Client", chosen: Policy, name: str, namespace: str) 
     title = f"{namespace}/{raw['metadata']['name']}"
     seen = await read(client, chosen, namespace, utc_now())
     try:
-        demand, standing = seen.demand(resource, raw), standing_of(raw)
+        demand, standing = seen.demand(resource, raw), seen.standing(raw)
         if demand is None:
             raise NothingToExplainError(f"{title} asks for no share of a GPU")
         gang = standing.gang
@@ -175,6 +176,7 @@ async def find_out(client: "Client", chosen: Policy, name: str, namespace: str) 
         if waits
         else "",
         degraded=_degraded(seen, demand.uid),
+        priority_note=standing.priority_note,
     )
 
 
@@ -239,6 +241,8 @@ def _as_json(finding: Finding) -> str:
         known["preemption"] = finding.preemption
     if finding.degraded:
         known["degraded"] = dict(finding.degraded)
+    if finding.priority_note:
+        known["priorityNote"] = finding.priority_note
     return json.dumps(known)
 
 
@@ -249,7 +253,7 @@ def _as_text(finding: Finding) -> str:
     lines = [*as_lines(head, finding.decision, finding.change)]
     lines += [f"    {path} is degraded: {words}" for path, words in finding.degraded.items()]
     lines += [f"    {words}" for words in _new_gpus(finding.decision)]
-    lines += [f"    {finding.preemption}"] if finding.preemption else []
+    lines += [f"    {words}" for words in (finding.preemption, finding.priority_note) if words]
     return "\n".join([*lines, *(_of_gang(finding.gang) if finding.gang else ())])
 
 

@@ -18,7 +18,7 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Gang, GangPlacement, Nearness, place_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.preemption import change_for_gang
-from kubeshare.dialects.priority_and_gang import GROUP_NAME, Standing, standing_of
+from kubeshare.dialects.priority_and_gang import GROUP_NAME, Standing
 from kubeshare.kube.resources import PODS, Raw, Resource
 from kubeshare.scheduler.gang.members import check_agreement, gang_terms
 from kubeshare.scheduler.scheduling import decide, restrict_nodes
@@ -229,7 +229,7 @@ def controller_of(raw: Mapping[str, Any]) -> str:
 def _member(seen: Seen, resource: Resource[Raw], raw: Raw) -> Member | None:
     """None for an object that asks for no share or is invalid: its own condition says so."""
     try:
-        demand, standing = seen.demand(resource, raw), standing_of(raw)
+        demand, standing = seen.demand(resource, raw), seen.standing(raw)
     except InvalidValueError:
         return None
     if demand is None or standing.gang is None:

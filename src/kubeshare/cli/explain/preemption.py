@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from kubeshare.api.configuration import Configuration
 from kubeshare.cli.explain.cluster_reader import Seen
 from kubeshare.core.demand import Demand
 from kubeshare.core.gang.nearness import WORDS, Nearness
@@ -27,7 +28,8 @@ def preemption(
         near: how near each other they must be placed.
     """
     marked = [each for each in seen.pods if is_marked(each)]
-    victims = {each.uid: each.priority for each in victims_of(marked, seen.held_by)}
+    max_priority = (seen.configuration or Configuration()).max_priority.of
+    victims = {each.uid: each.priority for each in victims_of(marked, seen.held_by, max_priority)}
     lower = sum(each < priority for each in victims.values())
     known = seen.configuration
     if known is None or not known.preemption:

@@ -95,7 +95,7 @@ def gang_terms(standing: Standing) -> dict[str, int | str]:
     gang = standing.gang
     assert gang is not None
     return {
-        PRIORITY: standing.priority,
+        PRIORITY: standing.priority_label,
         MIN_AVAILABLE: gang.min_available,
         GANG_NEAR: gang.near or "none",
     }

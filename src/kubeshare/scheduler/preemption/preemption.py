@@ -154,7 +154,9 @@ class Preemptor:
 
     def _victims(self) -> dict[str, Victim]:
         marked = self._pods.by_index(_MARKED, "true")
-        return {each.uid: each for each in victims_of(marked, self._cluster_state.pool.held_by)}
+        max_priority = self._configuration.now().max_priority.of
+        found = victims_of(marked, self._cluster_state.pool.held_by, max_priority)
+        return {each.uid: each for each in found}
 
     def _still_held(self, nomination: Nomination) -> bool:
         """Whether some victim still holds its share."""

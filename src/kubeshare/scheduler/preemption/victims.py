@@ -29,12 +29,17 @@ def is_marked(pod: Pod) -> bool:
     return bool(bound) and pod.metadata.annotations.get(PREEMPTIBLE) == "true"
 
 
-def victims_of(marked: Iterable[Pod], held_by: Callable[[str], Sequence[VGPU]]) -> Iterator[Victim]:
+def victims_of(
+    marked: Iterable[Pod],
+    held_by: Callable[[str], Sequence[VGPU]],
+    max_priority: Callable[[str], int],
+) -> Iterator[Victim]:
     """The pods that may be evicted.
 
     Args:
         marked: pods that are marked as preemptible.
         held_by: returns the vGPUs on which a demand (uid) holds shares.
+        max_priority: the highest priority that demands of a namespace may have.
     """
     for pod in marked:
         uid = demand_uid(pod)
@@ -42,7 +47,7 @@ def victims_of(marked: Iterable[Pod], held_by: Callable[[str], Sequence[VGPU]]) 
             continue
         metadata = {"labels": pod.metadata.labels, "annotations": pod.metadata.annotations}
         try:
-            standing = standing_of({"metadata": metadata})
+            standing = standing_of({"metadata": metadata}, max_priority(pod.metadata.namespace))
         except InvalidValueError:
             continue
         yield Victim(pod, uid, standing.priority)

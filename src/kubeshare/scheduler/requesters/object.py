@@ -1,7 +1,7 @@
 """What requesters of all kinds share as API objects."""
 
 from abc import ABC, abstractmethod
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, ClassVar, Generic, Protocol, Self, TypeVar
 
@@ -33,12 +33,20 @@ class ObjectKind:
         client: reads and patches them.
         known: the objects, with this program's own writes.
         status: writes their condition.
+        max_priority: the highest priority that demands of a namespace may have.
     """
 
-    def __init__(self, client: Client, known: AssumeCache[Raw], status: ScheduledCondition) -> None:
+    def __init__(
+        self,
+        client: Client,
+        known: AssumeCache[Raw],
+        status: ScheduledCondition,
+        max_priority: Callable[[str], int],
+    ) -> None:
         self.client = client
         self.known = known
         self.status = status
+        self.max_priority = max_priority
 
 
 KindT = TypeVar("KindT", bound=ObjectKind)
@@ -117,7 +125,7 @@ class RequesterObject(ABC, Generic[KindT, ViewT]):
 
     def standing(self) -> Standing:
         """Its priority, its gang, and whether it may be preempted."""
-        return standing_of(self.raw)
+        return standing_of(self.raw, self.kind.max_priority(self.view.metadata.namespace))
 
     async def refresh(self) -> Self | None:
         """Read it from the API server; None if it is gone, or its name is another object's."""

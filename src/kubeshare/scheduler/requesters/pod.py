@@ -64,6 +64,7 @@ class GatedPods(ObjectKind):
         client: reads and patches them.
         known: the gated pods, with this program's own writes.
         status: writes their condition.
+        max_priority: the highest priority that demands of a namespace may have.
         bound: all pods: bound members of a gang count for it.
         cluster_state: the vGPUs, their placeholders, and parsed demands.
         node_resources: the resources that nodes have left.
@@ -83,6 +84,7 @@ class GatedPods(ObjectKind):
         client: Client,
         known: AssumeCache[Raw],
         status: ScheduledCondition,
+        max_priority: Callable[[str], int],
         *,
         bound: Store[Pod],
         cluster_state: ClusterState,
@@ -94,7 +96,7 @@ class GatedPods(ObjectKind):
         wall_clock: Callable[[], datetime],
         by_extender: Callable[[str], bool],
     ) -> None:
-        super().__init__(client, known, status)
+        super().__init__(client, known, status, max_priority)
         self.cluster_state = cluster_state
         self.node_resources = node_resources
         self.volumes = volumes

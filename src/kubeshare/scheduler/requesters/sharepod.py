@@ -4,7 +4,7 @@ The condition is written into the status. The shares are reserved before: *reser
 decide*. A program that is killed between the two finds the shares again by the demand's uid.
 """
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
@@ -42,9 +42,10 @@ class SharePods(ObjectKind):
         client: Client,
         known: AssumeCache[Raw],
         status: ScheduledCondition,
+        max_priority: Callable[[str], int],
         demands: Demands,
     ) -> None:
-        super().__init__(client, known, status)
+        super().__init__(client, known, status, max_priority)
         self.demands = demands
         known.add_index(GANG, gang_index)
 
