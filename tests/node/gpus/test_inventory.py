@@ -55,6 +55,28 @@ def test_what_is_found_is_published_whole(server: FakeApiServer) -> None:
     assert inventory.device("GPU-of-another-node") is None
 
 
+def test_unrecorded_pods_are_published_only_where_there_are_some(server: FakeApiServer) -> None:
+    """The kind of an earlier release refuses the field, whatever its value."""
+
+    async def main() -> None:
+        async with server.client() as client:
+            inventory = Inventory(
+                client,
+                NODE,
+                Direct(FixedGpus()),
+                lambda: PROMISED,
+                unrecorded=lambda: {A_GPU.uuid: ("default/a",)},
+            )
+            await inventory.refresh()
+
+    run_virtual(main())
+    named, other = published(server)["devices"]
+    assert named["unrecordedPods"] == ["default/a"]
+    assert "unrecordedPods" not in other
+    refresh(server, FixedGpus())
+    assert not [each for each in published(server)["devices"] if "unrecordedPods" in each]
+
+
 def test_nothing_is_written_when_nothing_has_changed(server: FakeApiServer) -> None:
     refresh(server, FixedGpus(), times=5)
     assert server.writes == 1

@@ -9,7 +9,7 @@ import asyncio
 from collections.abc import Awaitable, Callable, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
-from typing import Protocol, TypeAlias
+from typing import Any, Protocol, TypeAlias
 
 import msgspec
 import structlog
@@ -188,7 +188,7 @@ class Inventory:
         metadata = {"name": self._node, "ownerReferences": [owner]}
         await self._client.apply(
             _GPU_NODES,
-            {"metadata": metadata, "spec": msgspec.to_builtins(_counted(spec))},
+            {"metadata": metadata, "spec": _fields(spec)},
             field_manager=MANAGER_NODE,
             force=True,
         )
@@ -197,6 +197,16 @@ class Inventory:
             gpus=len(spec.devices),
             healthy=sum(device.healthy for device in spec.devices),
         )
+
+
+def _fields(spec: GPUNodeSpec) -> dict[str, Any]:
+    """The fields to apply; an apply is refused if the kind does not have one of them."""
+    fields: dict[str, Any] = msgspec.to_builtins(_counted(spec))
+    for device in fields["devices"]:
+        # The kind of an earlier release does not have it, as during a rollback.
+        if not device["unrecordedPods"]:
+            del device["unrecordedPods"]
+    return fields
 
 
 def _counted(spec: GPUNodeSpec) -> GPUNodeSpec:
