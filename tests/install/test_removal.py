@@ -6,7 +6,7 @@ from expectations.pods import expect_running
 from expectations.scheduling import expect_decided, expect_pending
 from expectations.vgpus import expect_released, expect_vgpus
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.disruptions import label_node, own
+from fakes.cluster.disruptions import label_node, own, report_unrecorded
 from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE, PLACEHOLDER_GUARD
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
@@ -133,6 +133,43 @@ async def test_it_is_taken_off_while_sharepods_come(cluster: FakeCluster) -> Non
         assert not pod["metadata"]["ownerReferences"]
         cluster.actors.delete(pod)
     assert await uninstall(cluster, loaded, wait=60) == []
+    assert nothing_is_left(cluster)
+
+
+@scenario(n1=1)
+async def test_a_gpu_is_kept_while_a_pod_runs_that_the_record_lacks(cluster: FakeCluster) -> None:
+    loaded = install(cluster)
+    cluster.start()
+    await cluster.run("a")
+    cluster.invariants.restored = True
+    report_unrecorded(cluster, "default/b")
+    cluster.delete("a")
+    await expect_released(cluster, "a")
+
+    assert await uninstall(cluster, loaded, wait=20) == ["default/b on n1"]
+    assert cluster.vgpus()
+    assert cluster.placeholders()
+    assert cluster.server.all(DAEMON_SETS)
+
+    report_unrecorded(cluster)
+    assert await uninstall(cluster, loaded, wait=20) == []
+    assert nothing_is_left(cluster)
+
+
+@scenario(n1=1)
+async def test_the_node_programs_stay_for_a_pod_whose_vgpu_the_record_lacks(
+    cluster: FakeCluster,
+) -> None:
+    loaded = install(cluster)
+    cluster.start()
+    cluster.invariants.restored = True
+    report_unrecorded(cluster, "default/b")
+
+    assert await uninstall(cluster, loaded, wait=20) == ["default/b on n1"]
+    assert cluster.server.all(DAEMON_SETS)
+
+    report_unrecorded(cluster)
+    assert await uninstall(cluster, loaded) == []
     assert nothing_is_left(cluster)
 
 

@@ -9,7 +9,8 @@ given to others. So it goes in this order, and may be cut off anywhere and begun
 3. parts of which nothing has ever run are taken off the vGPUs; the others are the
    nodes' to release, when their containers have stopped;
 4. vGPUs without holders are deleted, each after its placeholder, which is annotated as given
-   back: the policy that guards placeholders allows the deletion of that one;
+   back: the policy that guards placeholders allows the deletion of that one. A GPU that runs
+   pods which no holder names, as after a restore of etcd, is kept as well;
 5. when none is left, so do the node programs, the policies, the kinds and all else.
 
 As long as pods run, it stops before the last step: their shares are held and their
@@ -17,6 +18,7 @@ GPUs are kept.
 """
 
 import asyncio
+from collections.abc import Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -206,10 +208,12 @@ async def _until_given_back(client: Client, wait: float, deadline: float) -> lis
     patient, end = loop.time() + wait, loop.time() + wait + deadline
     while True:
         vgpus = (await client.list(_VGPUS)).items
-        looks = [await _give_back(client, vgpu) for vgpu in vgpus]
-        running = [pod for pods in looks for pod in pods or ()]
+        unrecorded = await _unrecorded(client)
+        looks = [await _give_back(client, vgpu, unrecorded) for vgpu in vgpus]
+        named = {pod for pods in looks for pod in pods or ()}
+        running = sorted(named.union(*unrecorded.values()))
         now = loop.time()
-        if not vgpus or (now >= patient and all(looks)):
+        if not (vgpus or running) or (now >= patient and all(looks)):
             return running
         if now >= end:
             names = ", ".join(vgpu.metadata.name for vgpu in vgpus)
@@ -217,8 +221,22 @@ async def _until_given_back(client: Client, wait: float, deadline: float) -> lis
         await asyncio.sleep(_POLL_SECONDS)
 
 
-async def _give_back(client: Client, vgpu: VGPU) -> list[str] | None:
-    """The pods that hold a vGPU; None where a step was taken towards its end."""
+async def _unrecorded(client: Client) -> dict[str, list[str]]:
+    """UUID → the pods that run on the GPU although no vGPU has a holder for them."""
+    if not await _serves(client, GPUNODES):
+        return {}
+    return {
+        gpu.uuid: [f"{pod} on {found.metadata.name}" for pod in gpu.unrecorded_pods]
+        for found in (await client.list(GPUNODES.into(GPUNode))).items
+        for gpu in found.spec.devices
+        if gpu.unrecorded_pods
+    }
+
+
+async def _give_back(
+    client: Client, vgpu: VGPU, unrecorded: Mapping[str, list[str]]
+) -> list[str] | None:
+    """The pods that have a share of a vGPU; None where a step was taken towards its end."""
     name = vgpu.metadata.name
     # Somebody was faster, or the API server has not noticed yet what a guard lets go: look again.
     with suppress(ConflictError, NotFoundError, InvalidError):
@@ -232,6 +250,8 @@ async def _give_back(client: Client, vgpu: VGPU) -> list[str] | None:
                 f"{holder.namespace}/{holder.name} on {vgpu.spec.node_name}"
                 for holder in one_of_each_demand(vgpu)
             ]
+        if pods := unrecorded.get(vgpu.spec.uuid or vgpu.spec.selected_uuid):
+            return pods
         if vgpu.metadata.finalizers:
             await client.merge_patch(VGPUS, name, {"metadata": {"finalizers": None}})
         # The placeholder first: a vGPU never says less than what is taken.
