@@ -36,6 +36,12 @@ class Views:
     def reported_up_to(self, version: str) -> None:
         self._reflector._loop.resource_version = version
 
+    def listed(self, version: str) -> None:
+        """A list of that version shows what the store has."""
+        self.reported_up_to(version)
+        for handler in self._reflector._list_handlers:
+            self._reflector._notify(handler())
+
     def gone(self) -> None:
         self._reflector._notify(self._reflector.store.remove(KEY))
 
@@ -182,6 +188,60 @@ def test_what_was_made_is_believed_in_until_a_watch_is_past_it_and_has_not_told_
         assert views.version == "5"
         views.reported_up_to("6")
         assert views.version == ""
+
+    run_virtual(main())
+
+
+def test_what_a_restored_history_lacks_is_dropped() -> None:
+    """etcd goes back behind a change, a creation and a deletion of this program."""
+
+    async def main() -> None:
+        server = FakeApiServer()
+        reflector: Reflector[Raw] = Reflector(server.client(timeout=10), PODS)
+        latest = AssumeCache(reflector)
+        changes: list[str] = []
+        reflector.subscribe(lambda change: changes.append(f"{change.type} {change.key.name}"))
+        changed, created, deleted, stays = (Key("default", name) for name in "abcd")
+        for key in (changed, deleted, stays):
+            server.seed(PODS, {"metadata": {"name": key.name, "namespace": "default"}})
+        running = asyncio.ensure_future(reflector.run())
+        await reflector.wait_for_sync()
+        snapshot = server.storage.snapshot()
+        server.change(PODS, "d", "default", lambda raw: raw["metadata"].update(labels={"n": "1"}))
+        await until(lambda: "MODIFIED d" in changes)
+        server.mute_watches()
+        raised = {"labels": {"v": "new"}}
+        server.change(PODS, "a", "default", lambda raw: raw["metadata"].update(raised))
+        for key in (changed, created):
+            obj = {"metadata": {"name": key.name, "namespace": "default"}}
+            stored = server.stored(PODS, *reversed(key)) or server.seed(PODS, obj)
+            latest.assume(stored)
+        server.remove(PODS, "c", "default")
+        latest.forget(deleted)
+        server.restore(snapshot)
+
+        await until(lambda: reflector.relists, seconds=600)
+        assert reflector.restarts["restored"] == 1
+        assert [latest.get(key) for key in (changed, created, deleted, stays)] == [
+            server.stored(PODS, *reversed(key)) for key in (changed, created, deleted, stays)
+        ]
+        assert "DELETED b" in changes
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_what_a_list_of_a_later_version_lacks_is_dropped() -> None:
+    """etcd was restored, and the versions of the snapshot were raised, as etcdutl can do."""
+
+    async def main() -> None:
+        views = Views()
+        views.watched("1")
+        views.latest.assume(thing("5"))
+        views.listed("4")
+        assert views.version == "5"
+        views.listed("1000")
+        assert views.version == "1"
 
     run_virtual(main())
 

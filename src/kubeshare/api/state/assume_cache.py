@@ -11,6 +11,9 @@ resourceVersions, which clients may compare since Kubernetes 1.35 (KEP-5504). An
 live read did not find is gone, whatever a lagging watch shows. An object that was created and
 that the watch has not delivered although it is past that version is gone, too. A watch that is
 disconnected delivers nothing, however long that lasts.
+
+A restore of etcd from a snapshot loses writes. If the versions have gone back, all that is kept
+here is dropped; else, what the next list does not show at its version.
 """
 
 from collections.abc import Callable, Iterator
@@ -35,12 +38,14 @@ class AssumeCache(Generic[T]):
         self._store = reflector.store
         self._assumed: dict[Key, T] = {}
         self._gone: dict[Key, int] = {}  # known to be gone -> the version still in the store
+        self._lost: dict[Key, T] = {}  # assumed before a restore, until the next list
         self._indexes: dict[str, IndexFunction[T]] = {}
         self._handlers: list[Callable[[Key], None]] = []
         self._own_write: Change[T] | None = None
         self._superseded: tuple[Change[T], T] | None = None
         reflector.subscribe(self._on_change)
         reflector.subscribe_to_lists(self._unlisted)
+        reflector.subscribe_to_restores(self._drop_all)
 
     def get(self, key: Key) -> T | None:
         """The object of that name, or None."""
@@ -162,8 +167,22 @@ class AssumeCache(Generic[T]):
 
     def _unlisted(self) -> list[Change[T]]:
         """The deletions that the list did not show: created and deleted since the last event."""
-        known = tuple(self._assumed.items())
-        return [Change(DELETED, assumed) for key, assumed in known if self.get(key) is None]
+        known, self._lost = self._lost | self._assumed, {}
+        for key, assumed in tuple(self._assumed.items()):
+            # An older state in a list of a later version: a restore has lost the write.
+            if self._delivered_version() >= _version(assumed):
+                del self._assumed[key]
+                self._notify(key)
+        return [Change(DELETED, assumed) for key, assumed in known.items() if self.get(key) is None]
+
+    def _drop_all(self) -> None:
+        """Forget what is only known of a history that the API server no longer has."""
+        self._lost |= self._assumed
+        changed = self._assumed.keys() | self._gone.keys()
+        self._assumed.clear()
+        self._gone.clear()
+        for key in changed:
+            self._notify(key)
 
     def _notify(self, key: Key) -> None:
         for handler in self._handlers:

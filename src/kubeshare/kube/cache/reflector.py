@@ -76,6 +76,7 @@ class Reflector(Generic[T]):
         self._transform: Callable[[T], T] = transform or _identity
         self._handlers: list[Handler[T]] = []
         self._list_handlers: list[Callable[[], Iterable[Change[T]]]] = []
+        self._restore_handlers: list[Callable[[], None]] = []
         self._synced = asyncio.Event()
         self._loop = WatchLoop(
             client,
@@ -85,6 +86,7 @@ class Reflector(Generic[T]):
             namespace=namespace,
             labels=labels,
             fields=fields,
+            restored=self._on_restored,
             idle=idle,
             draw=draw,
         )
@@ -126,6 +128,10 @@ class Reflector(Generic[T]):
         """Call ``handler`` after each list; the changes that it returns go to all handlers."""
         self._list_handlers.append(handler)
 
+    def subscribe_to_restores(self, handler: Callable[[], None]) -> None:
+        """Call ``handler`` when the API server has gone back to an older state, before the list."""
+        self._restore_handlers.append(handler)
+
     async def run(self) -> None:
         """List and watch until cancelled."""
         await self._loop.run()
@@ -159,6 +165,10 @@ class Reflector(Generic[T]):
             self._notify(self.store.remove(event.key, uid=event.identity.uid, last=current))
         elif current is not None:
             self._notify(self.store.put(current))
+
+    def _on_restored(self) -> None:
+        for handler in self._restore_handlers:
+            handler()
 
     def _notify(self, changes: Iterable[Change[T]]) -> None:
         for change in changes:

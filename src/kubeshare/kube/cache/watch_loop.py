@@ -52,6 +52,7 @@ class WatchLoop(Generic[T]):
         namespace: ``""`` for all.
         labels: label selector.
         fields: field selector.
+        restored: called when the API server has gone back to an older state, before ``start``.
         idle: seconds of silence after which a watch counts as lost.
         draw: returns a random number in [0, 1), for jitter.
 
@@ -70,6 +71,7 @@ class WatchLoop(Generic[T]):
         namespace: str = "",
         labels: str = "",
         fields: str = "",
+        restored: Callable[[], None] = lambda: None,
         idle: float = IDLE_SECONDS,
         draw: Callable[[], float] = random.random,
     ) -> None:
@@ -80,6 +82,7 @@ class WatchLoop(Generic[T]):
         self._namespace = namespace
         self._labels = labels
         self._fields = fields
+        self._restored = restored
         self._idle = idle
         self._draw = draw
         self._backoff = Backoff(0.2, 30.0, draw)
@@ -162,6 +165,7 @@ class WatchLoop(Generic[T]):
             )
             self.restarts["restored"] += 1
             self.resource_version = ""
+            self._restored()
         self._interrupted = False
 
     def _record_activity(self) -> None:
