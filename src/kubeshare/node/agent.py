@@ -167,6 +167,7 @@ class Agent:
         self.reconciler = Reconciler(
             client,
             self.view,
+            self.inventory,
             self.grants,
             events=self.events,
             placeholders=self.placeholders,

@@ -37,9 +37,11 @@ from kubeshare.node.dra.grants import Grants, PodGrant
 from kubeshare.node.dra.prepare import Preparer
 from kubeshare.node.dra.release import Releaser
 from kubeshare.node.dra.unrecorded_grants import UnrecordedGrants
+from kubeshare.node.gpus.inventory import Inventory
 from kubeshare.node.gpus.placeholder_gpu import PlaceholderGpus
 from kubeshare.node.node_view import NODE_PODS, NODE_VGPUS, NodePod, NodeView
 from kubeshare.node.processes import HasProcesses, has_processes
+from kubeshare.tokens.files.grants import GrantedShare
 
 log = structlog.get_logger(__name__)
 
@@ -57,6 +59,7 @@ class Reconciler:
     Args:
         client: for live reads of pods and VGPUs.
         view: this node's VGPUs and pods.
+        inventory: this node's GPUs.
         grants: the grants on disk.
         events: records why a grant was revoked.
         placeholders: finds the GPUs of vGPUs.
@@ -72,6 +75,7 @@ class Reconciler:
         self,
         client: Client,
         view: NodeView,
+        inventory: Inventory,
         grants: Grants,
         *,
         events: EventRecorder,
@@ -85,6 +89,7 @@ class Reconciler:
     ) -> None:
         self._client = client
         self._view = view
+        self._inventory = inventory
         self._grants = grants
         self._events = events
         self._placeholders = placeholders
@@ -265,14 +270,20 @@ class Reconciler:
         lost: dict[str, list[str]] = {}
         for name in grant.names:
             for share in self._grants.shares(name):
-                if held.isdisjoint({(share.uuid, share.share), ("", share.share)}):
+                if _lacks_holder(share, held):
                     lost.setdefault(name, []).append(share.share)
         return lost if held else {name: lost.get(name, []) for name in grant.names}
 
     def _unheld_gpus(self, grant: PodGrant, held: _Held) -> set[str]:
-        """The GPUs (UUIDs) of the grants of which a share has no holder."""
-        names = self._unheld(grant, held)
-        return {share.uuid for name in names for share in self._grants.shares(name)}
+        """The GPUs (UUIDs) of the shares that have no holder.
+
+        A grant without a holder whose file cannot be read may have a share of any GPU.
+        """
+        shares = {name: self._grants.shares(name) for name in grant.names}
+        if not (held or all(shares.values())):
+            return {gpu.uuid for gpu in self._inventory.found.devices}
+        every = chain.from_iterable(shares.values())
+        return {share.uuid for share in every if _lacks_holder(share, held)}
 
     async def _forget(self, grant: PodGrant) -> RequeueAfter | None:
         if left := self._pod_gone.remaining(grant.claim, self._unprepare_wait):
@@ -302,6 +313,11 @@ class Reconciler:
 
     def _claims_of_pod(self, pod: NodePod) -> Iterable[str]:
         return self._grants.of_pod(pod.metadata.uid)
+
+
+def _lacks_holder(share: GrantedShare, held: _Held) -> bool:
+    """Whether a share has no holder, not even on a vGPU without a UUID."""
+    return held.isdisjoint({(share.uuid, share.share), ("", share.share)})
 
 
 def _gone_or_ended(change: Change[NodePod]) -> bool:

@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+from collections.abc import Callable
 from typing import Any
 
 import pytest
@@ -11,6 +12,7 @@ from fakes.node import (
     A_GPU,
     OTHER_GPU,
     Cluster,
+    FixedGpus,
     Running,
     claim_reference,
     write_daemon_status,
@@ -379,3 +381,53 @@ def test_one_grant_of_several_gpus_is_revoked_when_one_of_them_loses_its_holder(
 
     run_virtual(main())
     assert nothing_is_left(paths)
+
+
+def unrecorded(running: Running, lose: Callable[[], None]) -> set[str]:
+    """The GPUs that pod ``a`` uses without a holder, after it has lost some."""
+
+    async def main() -> set[str]:
+        async with running() as agent:
+            await agent.prepare(CLAIM)
+            agent.reconciler._has_processes = lambda _: True
+            lose()
+            await asyncio.sleep(1)
+            await agent.reconciler.reconcile_grant(CLAIM.uid)
+            pods = agent.unrecorded.pods()
+            assert {each for named in pods.values() for each in named} == {"default/a"}
+            return set(pods)
+
+    return run_virtual(main())
+
+
+@pytest.fixture
+def on_two_gpus(cluster: Cluster, paths: NodePaths) -> Cluster:
+    """Pod ``a`` runs with one grant for a share of ``red`` and one of ``blue``."""
+    annotations = {"kubeshare.nthu/request": "1.5"}
+    cluster.add_pod("a", claimed=True, annotations=annotations, phase="Running")
+    cluster.add_vgpu("red", holder("whole"))
+    cluster.add_vgpu("blue", holder("rest"), uuid=OTHER_GPU.uuid)
+    write_daemon_status(paths, f"{CLAIM.uid}.rest", "ACTIVE")
+    return cluster
+
+
+def test_only_the_gpu_whose_holder_is_lost_is_unrecorded(
+    on_two_gpus: Cluster, agent: Running
+) -> None:
+    def lose() -> None:
+        on_two_gpus.add_vgpu("blue", uuid=OTHER_GPU.uuid)
+
+    assert unrecorded(agent, lose) == {OTHER_GPU.uuid}
+
+
+def test_a_lost_grant_that_cannot_be_read_may_be_for_any_gpu(
+    on_two_gpus: Cluster, agent: Running, paths: NodePaths, gpus: FixedGpus
+) -> None:
+    gpus.devices = (*gpus.devices, replace(A_GPU, uuid="GPU-third", index=2))
+
+    def lose() -> None:
+        (paths.run_folder / "grants" / f"{CLAIM.uid}.rest.json").write_text("{")
+        on_two_gpus.add_vgpu("red")
+        on_two_gpus.add_vgpu("blue", uuid=OTHER_GPU.uuid)
+
+    assert unrecorded(agent, lose) == {A_GPU.uuid, OTHER_GPU.uuid, "GPU-third"}
