@@ -1,5 +1,9 @@
 """Demands of higher priority are scheduled first."""
 
+import asyncio
+from types import SimpleNamespace
+from typing import Any
+
 from expectations.scheduling import (
     assert_pending,
     assert_scheduled,
@@ -8,6 +12,9 @@ from expectations.scheduling import (
 )
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.v1 import VGPUS
+from kubeshare.dialects.priority_and_gang import GROUP_NAME
+from kubeshare.scheduler.queue_sort import GangMembers
+from kubeshare.simulator.control import run_virtual
 
 
 def priority(value: int) -> dict[str, str]:
@@ -55,3 +62,34 @@ async def test_who_does_not_fit_does_not_keep_others_out(cluster: FakeCluster) -
     cluster.share("small", "0.3", labels=priority(-1))
     await expect_scheduled(cluster, "small")
     assert_pending(cluster, "large")
+
+
+def test_an_error_with_one_member_of_a_gang_keeps_no_other_from_the_queue() -> None:
+    queued: list[str] = []
+    errors: list[object] = []
+
+    def add(key: str) -> None:
+        if key == "g-1":
+            raise RuntimeError(key)
+        queued.append(key)
+
+    def in_gang(_: str, name: str) -> list[SimpleNamespace]:
+        if name == "broken":
+            raise RuntimeError(name)
+        return [SimpleNamespace(key=f"{name}-{number}") for number in range(3)]
+
+    async def main() -> None:
+        asyncio.get_running_loop().set_exception_handler(lambda _, context: errors.append(context))
+        controller: Any = SimpleNamespace(running=True, queue=SimpleNamespace(add=add))
+        kinds: Any = {"Pod": SimpleNamespace(in_gang=in_gang)}
+        members = GangMembers(controller, kinds)
+        for gang in ("g", "broken", "h"):
+            members.of({"metadata": {"namespace": "n", "labels": {GROUP_NAME: gang}}})
+        await asyncio.sleep(1)
+        assert sorted(queued) == ["g-0", "g-2", "h-0", "h-1", "h-2"]
+        assert len(errors) == 2
+        members.of({"metadata": {"namespace": "n", "labels": {GROUP_NAME: "h"}}})
+        await asyncio.sleep(1)
+        assert queued[-3:] == ["h-0", "h-1", "h-2"]
+
+    run_virtual(main())

@@ -7,7 +7,6 @@ of lower priority takes the room that is left, unless that room is reserved by a
 
 import asyncio
 from collections.abc import Callable, Iterator, Mapping
-from itertools import islice
 from typing import Final
 
 from kubeshare.core.errors import InvalidValueError
@@ -52,7 +51,7 @@ class GangMembers:
         self._kinds = kinds
         self._changed: set[Key] = set()
         self._due = False
-        self._members: Iterator[RequesterKey] = iter(())  # those to queue next
+        self._members: Iterator[RequesterKey] | None = None  # those of a gang to queue next
 
     def of(self, raw: Raw) -> tuple[()]:
         """Queue the members of the gang that an object names; for ``Controller.watch``."""
@@ -66,15 +65,19 @@ class GangMembers:
 
     def _queue_some(self) -> None:
         """Queue some members, and the others after what else is to run."""
-        some = list(islice(self._members, MEMBERS_AT_ONCE))
-        for key in some:
-            self._controller.queue.add(key)
-        if not some:
+        if self._members is None:
             if not self._changed:
                 self._due = False
                 return
             self._members = self._members_of(self._changed.pop())
+        # First, so that an error below ends nothing but this call.
         asyncio.get_running_loop().call_soon(self._queue_some)
+        for _ in range(MEMBERS_AT_ONCE):
+            key = next(self._members, None)
+            if key is None:
+                self._members = None
+                return
+            self._controller.queue.add(key)
 
     def _members_of(self, gang: Key) -> Iterator[RequesterKey]:
         for kind in self._kinds.values():
