@@ -117,6 +117,24 @@ async def test_a_plugin_that_isolates_memory_is_stopped_by_its_own_label(
     cluster.start()
     applied = await migrate(cluster, "apply", "n1")
     assert applied.fields["nodes"][0]["next"][0] == "kubectl label node n1 cgpu-"
+    cluster.server.change(NODES, "n1", "", lambda obj: obj["metadata"]["labels"].pop("cgpu"))
+    cordon(cluster, "n1", cordoned=False)
+    await migrate(cluster, "apply", "n1")
+    given = await migrate(cluster, "back", "n1")
+    assert given.fields["nodes"][0]["next"][1] == "kubectl label node n1 cgpu=true"
+
+
+@scenario(n1=2, n2=2)
+async def test_all_labels_of_the_former_plugins_go_and_come_back(cluster: FakeCluster) -> None:
+    legacy(cluster)
+    cluster.server.change(
+        NODES, "n1", "", lambda obj: obj["metadata"]["labels"].update(cgpu="true")
+    )
+    cluster.start()
+    applied = await migrate(cluster, "apply", "n1")
+    assert applied.fields["nodes"][0]["next"][0] == "kubectl label node n1 gpushare- cgpu-"
+    given = await migrate(cluster, "back", "n1")
+    assert given.fields["nodes"][0]["next"][1] == "kubectl label node n1 gpushare=true cgpu=true"
 
 
 @scenario(n1=2, n2=2)

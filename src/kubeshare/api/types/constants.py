@@ -78,6 +78,8 @@ LABEL_GPUS: Final = "kubeshare.nthu/gpus"
 GPUS_OWNED: Final = "owned"
 # The manifest family to which an owned node is dedicated.
 LABEL_FAMILY: Final = "kubeshare.nthu/family"
+# On a node that `kubeshare migrate` has moved: the published labels that it had, by commas.
+ANNOTATION_PUBLISHED_LABELS: Final = "kubeshare.nthu/published-labels"
 # How gpushare pods are placed on the GPUs of a node: "spread", or else packed.
 LABEL_PLACEMENT: Final = "ack.node.gpu.placement"
 FAMILY_GPUSHARE: Final = "gpushare"

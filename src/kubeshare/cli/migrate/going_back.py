@@ -16,7 +16,7 @@ from kubeshare.api.types.core_v1 import NODES
 from kubeshare.api.types.v1 import VGPU, VGPUS
 from kubeshare.cli.migrate.cluster_reader import MigrationError, read_cluster
 from kubeshare.cli.migrate.model import Cluster, NodePlan
-from kubeshare.cli.migrate.planning import has_gpu_from, plan
+from kubeshare.cli.migrate.planning import former_labels, has_gpu_from, plan
 from kubeshare.cli.migrate.recording import FIELD_MANAGER, Say
 from kubeshare.cli.migrate.waiting import until
 from kubeshare.dialects.families import Family
@@ -35,11 +35,13 @@ class GivenBack(Struct, frozen=True, kw_only=True):
         name: of the node.
         released: the legacy pods without holders now.
         sharing: the pods that still have a share of KubeShare there.
+        former_labels: the labels by which the system's plugin selected it before the move.
     """
 
     name: str
     released: tuple[str, ...]
     sharing: tuple[str, ...]
+    former_labels: tuple[str, ...]
 
 
 async def give_back(
@@ -96,7 +98,10 @@ async def _give_back_node(
     ours = {str(each.metadata.key) for each in on_node if not has_gpu_from(each, family)}
     held = {f"{each.namespace}/{each.name}" for vgpu in vgpus for each in vgpu.status.holders}
     return GivenBack(
-        name=name, released=tuple(sorted(released)), sharing=tuple(sorted(ours & held))
+        name=name,
+        released=tuple(sorted(released)),
+        sharing=tuple(sorted(ours & held)),
+        former_labels=former_labels(live, family),
     )
 
 

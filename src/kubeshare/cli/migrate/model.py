@@ -84,7 +84,7 @@ class NodePlan(Struct, frozen=True, kw_only=True):
         requested: whether KubeShare is asked to own its GPUs.
         accepts: whether KubeShare owns them and shares them out.
         offered: what another device plugin offers there.
-        published_label: the label by which the system's plugin selects it; "" if it has none.
+        published_labels: the labels it has by which the system's plugin selects its nodes.
         uuids: the UUIDs of its GPUs by the numbers of their device files.
         pods: its legacy pods, sorted.
         problems: why the node cannot be moved.
@@ -95,7 +95,7 @@ class NodePlan(Struct, frozen=True, kw_only=True):
     requested: bool
     accepts: bool
     offered: tuple[str, ...]
-    published_label: str
+    published_labels: tuple[str, ...]
     uuids: Mapping[int, str]
     pods: tuple[LegacyPod, ...]
     problems: tuple[str, ...]

@@ -78,9 +78,10 @@ def given_back_fields(system: str, nodes: Sequence[GivenBack]) -> dict[str, Any]
 
 
 def _after(system: str, node: GivenBack) -> Iterator[str]:
-    key, value = SYSTEMS[system].node_labels[0]
+    labels = dict(SYSTEMS[system].node_labels)
     yield f"kubectl wait --for=jsonpath={{.status.mode}}=shared gpunode/{node.name} --timeout=5m"
-    yield f"kubectl label node {node.name} {key}={value}"
+    pairs = (f"{key}={labels[key]}" for key in node.former_labels)
+    yield f"kubectl label node {node.name} {' '.join(pairs)}"
     yield f"kubectl uncordon {node.name}"
 
 
@@ -102,8 +103,9 @@ def next_steps(system: str, node: NodePlan) -> list[str]:
 
 
 def _stop_plugin(node: NodePlan) -> str:
-    if node.published_label:
-        return f"kubectl label node {node.name} {node.published_label}-"
+    if node.published_labels:
+        removed = " ".join(f"{label}-" for label in node.published_labels)
+        return f"kubectl label node {node.name} {removed}"
     return f"stop the device plugin that offers {', '.join(node.offered)} on {node.name}"
 
 

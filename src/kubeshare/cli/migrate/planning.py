@@ -17,7 +17,7 @@ from kubeshare.api.owned_nodes import (
     offered_parts,
     parts_of,
 )
-from kubeshare.api.types.constants import LABEL_FAMILY
+from kubeshare.api.types.constants import ANNOTATION_PUBLISHED_LABELS, LABEL_FAMILY
 from kubeshare.api.types.core_v1 import Node, Pod
 from kubeshare.api.types.v1 import GPUDevice, GPUNode
 from kubeshare.cli.migrate.model import Cluster, NodePlan, Plan
@@ -85,16 +85,25 @@ def _of_node(
         requested=is_requested(node, cluster.configuration.owned),
         accepts=accepts_holders(found),
         offered=_offered(node, found),
-        published_label=_published_label(node, family),
+        published_labels=published_labels(node, family),
         uuids={number: gpu.uuid for number, gpu in devices.items()},
         pods=tuple(legacy_pods(family, legacy, devices, vgpus, unit)),
         problems=tuple(_problems(family, node, found, on_node, cluster)),
     )
 
 
-def _published_label(node: Node, family: Family) -> str:
+def published_labels(node: Node, family: Family) -> tuple[str, ...]:
+    """The labels that a node has of those by which a family's system selects its nodes."""
     labels = node.metadata.labels.items()
-    return next((label[0] for label in family.node_labels if label in labels), "")
+    return tuple(label[0] for label in family.node_labels if label in labels)
+
+
+def former_labels(node: Node, family: Family) -> tuple[str, ...]:
+    """The same, with those that it had before the move; if none are known, the first one."""
+    written = node.metadata.annotations.get(ANNOTATION_PUBLISHED_LABELS, "").split(",")
+    known = {*written, *published_labels(node, family)}
+    keys = [key for key, _ in family.node_labels]
+    return tuple(key for key in keys if key in known) or (keys[0],)
 
 
 def _by_number(found: GPUNode | None) -> dict[int, GPUDevice]:

@@ -14,7 +14,12 @@ from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Final
 
 from kubeshare.api import holders
-from kubeshare.api.types.constants import GPUS_OWNED, LABEL_FAMILY, LABEL_GPUS
+from kubeshare.api.types.constants import (
+    ANNOTATION_PUBLISHED_LABELS,
+    GPUS_OWNED,
+    LABEL_FAMILY,
+    LABEL_GPUS,
+)
 from kubeshare.api.types.core_v1 import NODES
 from kubeshare.api.types.v1 import VGPU, VGPUS
 from kubeshare.cli.migrate.cluster_reader import MigrationError, read_cluster
@@ -56,17 +61,21 @@ async def record_pods(client: "Client", family: Family, names: Collection[str], 
             say(f"{node.name}: left as it is: {'; '.join(node.problems)}")
             continue
         if node.state == "unprepared":
-            await _prepare(client, family, node.name)
+            await _prepare(client, family, node)
             say(f"{node.name}: cordoned, and labelled for {family.name} pods")
         await _record_node(client, family, node.name, say)
     return plan(family, await read_cluster(client, names), names)
 
 
-async def _prepare(client: "Client", family: Family, node: str) -> None:
+async def _prepare(client: "Client", family: Family, node: NodePlan) -> None:
     """Ask KubeShare to own the GPUs of a node, and keep new pods from it meanwhile."""
-    labels = {LABEL_GPUS: GPUS_OWNED, LABEL_FAMILY: family.name}
-    patch = {"metadata": {"labels": labels}, "spec": {"unschedulable": True}}
-    await client.merge_patch(NODES, node, patch, field_manager=FIELD_MANAGER)
+    metadata = {"labels": {LABEL_GPUS: GPUS_OWNED, LABEL_FAMILY: family.name}}
+    if node.published_labels:
+        # They go with the former device plugin, and come back with it.
+        labels = ",".join(node.published_labels)
+        metadata["annotations"] = {ANNOTATION_PUBLISHED_LABELS: labels}
+    patch = {"metadata": metadata, "spec": {"unschedulable": True}}
+    await client.merge_patch(NODES, node.name, patch, field_manager=FIELD_MANAGER)
 
 
 async def _record_node(client: "Client", family: Family, name: str, say: Say) -> None:
