@@ -75,15 +75,24 @@ async def read_watch(
 def _decode(line: bytes, resource: Resource[T], what: str) -> WatchEvent[T]:
     try:
         read = decoder_for(resource.shape).decode_line(line)
-    except msgspec.DecodeError:
-        return _decode_other(line, resource, what)
+    except msgspec.DecodeError as error:
+        return _decode_other(line, resource, what, error)
     if read.type not in _CHANGES:
-        return _decode_other(line, resource, what)
+        return _decode_other(line, resource, what, ValueError(f"of type {read.type!r}"))
     return WatchEvent(read.type, key_of(read.object), identity_of(read.object), read.object)
 
 
-def _decode_other(line: bytes, resource: Resource[Any], what: str) -> WatchEvent[Any]:
-    """Decode a bookmark, an error, or a change to an object of another shape."""
+def _decode_other(
+    line: bytes, resource: Resource[Any], what: str, problem: Exception
+) -> WatchEvent[Any]:
+    """Decode a bookmark, an error, or a change to an object of another shape.
+
+    Args:
+        line: the line.
+        resource: the kind.
+        what: names the request in error messages.
+        problem: why the line is no change to an object of the resource's shape.
+    """
     try:
         envelope = msgspec.json.decode(limit_depth(line), type=WatchLine[msgspec.Raw])
         if envelope.type == "ERROR":
@@ -91,14 +100,11 @@ def _decode_other(line: bytes, resource: Resource[Any], what: str) -> WatchEvent
         named = msgspec.json.decode(envelope.object, type=_Named)
     except msgspec.DecodeError as error:
         raise UnreachableError(f"{what}: not a watch event ({error})", sent=True) from error
-    if envelope.type == BOOKMARK:
-        return WatchEvent(BOOKMARK, key_of(named), identity_of(named), None)
-    try:
-        changed = decoder_for(resource.shape).decode(envelope.object)
-    except msgspec.ValidationError as error:
-        report_unreadable(envelope.object, resource, error)
-        changed = None
-    return WatchEvent(envelope.type, key_of(named), identity_of(named), changed)
+    if envelope.type in _CHANGES:
+        report_unreadable(envelope.object, resource, problem)
+    elif envelope.type != BOOKMARK:
+        raise UnreachableError(f"{what}: not a watch event ({problem})", sent=True) from problem
+    return WatchEvent(envelope.type, key_of(named), identity_of(named), None)
 
 
 def report_unreadable(raw: msgspec.Raw, resource: Resource[Any], error: Exception) -> Key:
