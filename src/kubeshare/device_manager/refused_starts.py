@@ -7,7 +7,7 @@ timer of :mod:`.sharepod.start_retry` is running.
 """
 
 from collections.abc import Callable
-from typing import Final
+from typing import Final, TypeAlias
 
 from msgspec import Struct
 
@@ -23,7 +23,7 @@ from kubeshare.kube.resources import EVENTS
 SELECTED: Final = "reason=FailedPrepareDynamicResources,regarding.kind=Pod"
 """What a kubelet reports if a claim of a pod cannot be prepared."""
 
-Concerns = Callable[[Key, str], bool]
+Concerns: TypeAlias = Callable[[Key, str], bool]
 """Whether a controller looks at a pod (namespace and name, uid) that may have been refused."""
 
 

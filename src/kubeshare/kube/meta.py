@@ -1,6 +1,6 @@
 """Metadata, owner references and conditions, which all objects share."""
 
-from typing import Any, NamedTuple, Protocol
+from typing import Any, NamedTuple, Protocol, TypeAlias
 
 import msgspec
 from msgspec import Struct
@@ -86,7 +86,7 @@ class HasMetadata(Protocol):
         ...
 
 
-KubeObject = dict[str, Any] | HasMetadata
+KubeObject: TypeAlias = dict[str, Any] | HasMetadata
 """A decoded object: raw, or a narrow Struct with ``metadata``."""
 
 

@@ -6,12 +6,12 @@ that has only the fields its reader uses. Narrow Structs are for reading only: w
 would drop every other field.
 """
 
-from typing import Any, Generic, TypeVar, overload
+from typing import Any, Generic, TypeAlias, TypeVar, overload
 from urllib.parse import quote
 
 from kubeshare.kube.client.decoding import SPEC_AND_STATUS
 
-Raw = dict[str, Any]
+Raw: TypeAlias = dict[str, Any]
 """A Kubernetes object as JSON has it."""
 
 T = TypeVar("T")

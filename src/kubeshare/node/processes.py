@@ -7,11 +7,11 @@ processes because it shares the host's PID namespace.
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Final
+from typing import Final, TypeAlias
 
 from kubeshare.node.cgroups import parse_cgroup
 
-HasProcesses = Callable[[str], bool]
+HasProcesses: TypeAlias = Callable[[str], bool]
 """Whether the pod with this uid has a process here; blocks."""
 
 _PROC: Final = Path("/proc")

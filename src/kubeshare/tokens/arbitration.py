@@ -9,7 +9,7 @@ import contextlib
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
-from typing import Final, NamedTuple
+from typing import Final, NamedTuple, TypeAlias
 
 from kubeshare.core.token import (
     DECAYED_AVERAGE,
@@ -29,7 +29,7 @@ from kubeshare.core.token import (
 from kubeshare.tokens.files.grants import Grant
 from kubeshare.tokens.session import Session
 
-Event = Callable[[int], list[Action]]
+Event: TypeAlias = Callable[[int], list[Action]]
 
 
 class Rules(NamedTuple):

@@ -22,7 +22,7 @@ A request that fails is answered with `"error"`.
 import asyncio
 import json
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeAlias
 
 import msgspec
 
@@ -31,7 +31,7 @@ from kubeshare.tokens.files.run_folder import Paths
 _LINE_MAX = 4096
 _TIMEOUT_S = 5.0
 
-Handler = Callable[[bytes], dict[str, Any]]
+Handler: TypeAlias = Callable[[bytes], dict[str, Any]]
 """Returns the reply to one request, which is a whole JSON document.
 
 Raises:

@@ -8,7 +8,7 @@ processes are those that have a slot in the counters or a connection.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Collection, Mapping
-from typing import Final
+from typing import Final, TypeAlias
 
 import pynvml
 import structlog
@@ -26,10 +26,10 @@ and a process may allocate, fork or end in between."""
 
 _PERIOD_S: Final = 1.0
 
-Overheads = dict[tuple[str, str], int]
+Overheads: TypeAlias = dict[tuple[str, str], int]
 """(claim, GPU) → bytes."""
 
-Memory = Mapping[tuple[str, int], int | None]
+Memory: TypeAlias = Mapping[tuple[str, int], int | None]
 """(GPU, pid) → bytes; None where the driver does not report them."""
 
 

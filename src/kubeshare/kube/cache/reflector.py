@@ -18,7 +18,7 @@ import asyncio
 import random
 from collections import Counter
 from collections.abc import Callable, Iterable
-from typing import Final, Generic, TypeVar
+from typing import Final, Generic, TypeAlias, TypeVar
 
 from kubeshare.kube.cache.store import DELETED, Change, Store
 from kubeshare.kube.cache.watch import WatchEvent
@@ -27,7 +27,7 @@ from kubeshare.kube.client.client import PAGE, Client
 from kubeshare.kube.resources import Resource
 
 T = TypeVar("T")
-Handler = Callable[[Change[T]], None]
+Handler: TypeAlias = Callable[[Change[T]], None]
 
 OBJECTS_AT_ONCE: Final = 100
 """Objects of a list that are stored before other tasks run."""

@@ -9,7 +9,7 @@ is written conditionally and fails.
 
 from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 
@@ -43,7 +43,7 @@ class Change(Struct, Generic[T], frozen=True):
         return key_of(self.object)
 
 
-IndexFunction = Callable[[T], Iterable[str]]
+IndexFunction: TypeAlias = Callable[[T], Iterable[str]]
 
 
 class EncodedObject(NamedTuple):

@@ -85,7 +85,7 @@ class TerminalError(Exception):
 
 
 Outcome: TypeAlias = RequeueAfter | InBackground | None
-Reconcile = Callable[[K], Awaitable[Outcome]]
+Reconcile: TypeAlias = Callable[[K], Awaitable[Outcome]]
 
 
 def own_key(obj: Any) -> tuple[Key]:

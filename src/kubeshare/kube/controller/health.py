@@ -8,6 +8,7 @@ open.
 import asyncio
 from collections.abc import Awaitable, Callable, Iterable
 from http import HTTPStatus
+from typing import TypeAlias
 
 from prometheus_client import CONTENT_TYPE_LATEST
 
@@ -15,10 +16,10 @@ HEAD_LIMIT = 8192
 HEAD_SECONDS = 5.0
 CONNECTIONS = 64
 
-Check = Callable[[], Iterable[str]]
+Check: TypeAlias = Callable[[], Iterable[str]]
 """Returns a sentence for each problem; nothing if there is none."""
 
-Page = Callable[[], Awaitable[bytes]]
+Page: TypeAlias = Callable[[], Awaitable[bytes]]
 """Returns a JSON document, or raises ``UnavailableError``."""
 
 _TEXT = "text/plain; charset=utf-8"

@@ -12,10 +12,10 @@ the program ends, so every wait starts again after a restart.
 
 import asyncio
 from collections.abc import Callable, Hashable, Iterable, Iterator
-from typing import Generic, TypeVar
+from typing import Generic, TypeAlias, TypeVar
 
 K = TypeVar("K", bound=Hashable)
-Clock = Callable[[], float]
+Clock: TypeAlias = Callable[[], float]
 
 
 def loop_time() -> float:

@@ -12,7 +12,7 @@ to take over.
 import asyncio
 import signal
 from collections.abc import Awaitable, Callable, Iterator
-from typing import Any, TypeVar
+from typing import Any, TypeAlias, TypeVar
 
 import structlog
 from prometheus_client import CollectorRegistry, generate_latest
@@ -29,7 +29,7 @@ from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipL
 from kubeshare.kube.controller.metrics import RuntimeCollector, time_controllers
 
 T = TypeVar("T")
-Task = Callable[[], Awaitable[None]]
+Task: TypeAlias = Callable[[], Awaitable[None]]
 
 log = structlog.get_logger(__name__)
 

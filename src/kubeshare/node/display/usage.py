@@ -7,7 +7,7 @@ of a GPU; memory is in MiB.
 
 from collections import defaultdict
 from collections.abc import Iterable, Mapping
-from typing import Any, Final
+from typing import Any, Final, TypeAlias
 
 from kubeshare.api.types.v1 import GPUDevice
 from kubeshare.core.units import MI, parse_count
@@ -20,7 +20,7 @@ CLUSTER: Final = "clusterName"
 NAME_LENGTH: Final = 253
 """Characters that are shown of what an author wrote for people."""
 
-Entry = Mapping[str, Any]
+Entry: TypeAlias = Mapping[str, Any]
 """What the token daemon says of a grant on one GPU, see ``kubeshare.tokens.snapshot``."""
 
 

@@ -7,6 +7,7 @@ last lease.
 """
 
 from collections.abc import Callable
+from typing import TypeAlias
 
 from msgspec import Struct
 
@@ -47,7 +48,7 @@ class Account(Struct, frozen=True, kw_only=True):
     shares: tuple[UsedShare, ...]
 
 
-OnEnded = Callable[[Account], None]
+OnEnded: TypeAlias = Callable[[Account], None]
 """Receives each account at least once, more than once after a crash; it must not raise."""
 
 

@@ -8,6 +8,7 @@ mounted one.
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import TypeAlias
 
 import structlog
 
@@ -18,7 +19,7 @@ from kubeshare.node.gpus.pod_resources import PodResourcesError, list_cdi_device
 
 log = structlog.get_logger(__name__)
 
-ClaimInUse = Callable[[str], bool]
+ClaimInUse: TypeAlias = Callable[[str], bool]
 """Whether a pod of this node has a claim (uid), or a process has it mounted; blocks."""
 
 

@@ -10,6 +10,7 @@ refused with what is missing.
 import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from collections.abc import Set as AbstractSet
+from typing import TypeAlias
 
 from kubeshare.api.types.constants import placeholder_name
 from kubeshare.api.types.v1 import VGPU, Holder
@@ -20,7 +21,7 @@ from kubeshare.node.gpus.pod_resources import PodResourcesError
 from kubeshare.node.node_view import NodeView
 from kubeshare.tokens.files.grants import GrantedShare
 
-GpusOfOthers = Callable[[], Awaitable[AbstractSet[str]]]
+GpusOfOthers: TypeAlias = Callable[[], Awaitable[AbstractSet[str]]]
 """Asks for the UUIDs of the GPUs that a device plugin or a DRA driver offers, or a pod uses whole.
 
 Raises ``PodResourcesError`` if the kubelet does not answer.

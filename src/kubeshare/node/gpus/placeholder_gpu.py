@@ -7,7 +7,7 @@ until the placeholder's container, which requests little CPU, has started.
 """
 
 from collections.abc import Awaitable, Callable
-from typing import Any
+from typing import Any, TypeAlias
 
 import structlog
 
@@ -30,7 +30,7 @@ from kubeshare.node.node_view import NODE_VGPUS, NodeView
 
 log = structlog.get_logger(__name__)
 
-AllocatedGpus = Callable[[str, str], Awaitable[list[str]]]
+AllocatedGpus: TypeAlias = Callable[[str, str], Awaitable[list[str]]]
 """Asks the kubelet which whole GPUs a pod (namespace, name) was allocated.
 
 Raises ``PodResourcesError`` if the kubelet does not answer.
