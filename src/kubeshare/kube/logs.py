@@ -54,7 +54,7 @@ def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
         cache_logger_on_first_use=True,
     )
     # From libraries that use the standard logging module: warnings and errors only.
-    logging.basicConfig(level=max(number, logging.WARNING), stream=sys.stderr, force=True)
+    logging.basicConfig(level=max(number, logging.WARNING), force=True)
 
 
 def add_reconcile_context(

@@ -69,7 +69,7 @@ class Listing(Struct, Generic[T], frozen=True):
 
 class _ListMeta(Struct, rename="camel"):
     resource_version: str = ""
-    continue_: str = msgspec.field(name="continue", default="")
+    continue_: str = ""
 
 
 class _Page(Struct):
@@ -322,7 +322,7 @@ class Client:
             InvalidError: the object breaks a rule; ``causes`` names the fields.
             ApiError: any other refusal.
         """
-        namespace = namespace or body.get("metadata", {}).get("namespace", "")
+        namespace = namespace or body["metadata"].get("namespace", "")
         answer = await self._transport.send(
             Call("create", resource, namespace),
             body=_complete(dict(body), resource),

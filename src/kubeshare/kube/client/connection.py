@@ -47,8 +47,7 @@ def connect(
     try:
         config = KubeConfig.from_file(kubeconfig) if kubeconfig else KubeConfig.from_env()
         chosen = config.get(context)
-        if chosen is None:
-            raise ConfigError(f"{origin}: no current context; name one with --context")
+        assert chosen is not None  # without a default, it raises
         plugin = chosen.user.exec if chosen.user else None
         if plugin is not None and plugin.apiVersion == f"{_EXEC}v1":
             # The same format under a newer name, which lightkube does not know.

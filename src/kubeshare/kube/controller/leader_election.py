@@ -47,7 +47,7 @@ class LeadershipLostError(Exception):
     """The Lease was not renewed in time: the program must end."""
 
 
-class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+class LeaseSpec(Struct, frozen=True, kw_only=True, rename="camel"):
     """The holder of a Lease and its times; an empty holder means that there is none."""
 
     holder_identity: str | None = None
