@@ -1,9 +1,19 @@
 """The API paths of Kubernetes' kinds, as its documentation has them."""
 
+import msgspec
 import pytest
 
 from kubeshare.kube import resources
 from kubeshare.kube.client.decoding import SPEC_AND_STATUS
+from kubeshare.kube.meta import (
+    Condition,
+    Identity,
+    Key,
+    ObjectMeta,
+    identity_of,
+    key_of,
+    metadata_of,
+)
 from kubeshare.kube.resources import EVENTS, NODES, PODS, Resource
 
 PATHS = {
@@ -76,6 +86,14 @@ def test_a_path_needs_the_namespace_that_the_kind_has() -> None:
         PODS.path(name="x")
 
 
+def test_a_kind_of_its_own_has_the_fields_that_it_is_given() -> None:
+    widgets = Resource("example.test", "v2", "widgets", "Widget")
+    assert (widgets.group, widgets.version, widgets.plural) == ("example.test", "v2", "widgets")
+    assert (widgets.kind, widgets.namespaced, widgets.shape) == ("Widget", True, dict)
+    shaped = widgets.into(int)
+    assert (shaped.kind, shaped.api_version) == ("Widget", "example.test/v2")
+
+
 def test_resources_are_equal_if_they_are_one_kind_in_one_shape() -> None:
     shaped = EVENTS.into(int)
     assert shaped.shape is int
@@ -86,3 +104,42 @@ def test_resources_are_equal_if_they_are_one_kind_in_one_shape() -> None:
     assert repr(PODS) == "Resource(pods.core/v1)"
     assert PODS.shape is SPEC_AND_STATUS
     assert NODES.into(int).namespaced is False
+
+
+def test_what_an_object_does_not_say_is_empty() -> None:
+    assert metadata_of({}) == ObjectMeta(
+        name="",
+        namespace="",
+        uid="",
+        resource_version="",
+        generation=0,
+        creation_timestamp=None,
+        deletion_timestamp=None,
+        labels={},
+        annotations={},
+        finalizers=(),
+        owner_references=(),
+    )
+    assert identity_of({}) == identity_of({"metadata": {}}) == Identity("", "")
+    assert key_of({"metadata": {"name": "a"}}) == Key("", "a")
+    assert msgspec.convert({"type": "Ready", "status": "True"}, Condition) == Condition(
+        type="Ready",
+        status="True",
+        reason="",
+        message="",
+        last_transition_time=None,
+        observed_generation=0,
+    )
+
+
+def test_the_controller_is_the_owner_that_says_so() -> None:
+    owner = {"apiVersion": "v1", "kind": "Pod", "name": "a", "uid": "1"}
+    metadata = metadata_of({"metadata": {"ownerReferences": [owner]}})
+    assert metadata.controller is None
+    assert msgspec.json.decode(msgspec.json.encode(metadata)) == {"ownerReferences": [owner]}
+    managed = metadata_of({"metadata": {"ownerReferences": [owner, owner | {"controller": True}]}})
+    assert managed.controller == managed.owner_references[1]
+
+
+def test_a_key_is_shown_as_kubectl_takes_it() -> None:
+    assert (str(Key("ns", "a")), str(Key("", "n1"))) == ("ns/a", "n1")

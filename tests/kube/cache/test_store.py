@@ -6,7 +6,7 @@ from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kubeshare.kube.cache.store import Store
+from kubeshare.kube.cache.store import DELETED, Change, Store
 from kubeshare.kube.meta import Key
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -134,3 +134,12 @@ def test_an_index_added_late_files_what_is_there() -> None:
     store.add_index("node", by_node)
     assert [obj["metadata"]["name"] for obj in store.by_index("node", "n1")] == ["a"]
     assert store.by_index("node", "n2") == ()
+
+
+def test_a_deletion_has_the_last_state_and_the_one_before() -> None:
+    store: Store[dict[str, Any]] = Store()
+    seen, last = make("a", "1", 1), make("a", "1", 2)
+    store.put(seen)
+    assert store.remove(Key("ns", "a"), uid="1", last=last) == [Change(DELETED, last, seen)]
+    store.put(seen)
+    assert store.remove(Key("ns", "a")) == [Change(DELETED, seen, seen)]

@@ -7,6 +7,7 @@ import httpx2
 import pytest
 from msgspec import Struct
 
+from kubeshare.kube.client import client as client_module
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import (
     AlreadyExistsError,
@@ -16,10 +17,12 @@ from kubeshare.kube.client.errors import (
     GoneError,
     InvalidError,
     NotFoundError,
+    ResponseTooLargeError,
     TooManyRequestsError,
     UnauthorizedError,
     UnreachableError,
 )
+from kubeshare.kube.client.transport import Call, Transport
 from kubeshare.kube.meta import Key, ObjectMeta
 from kubeshare.kube.resources import CONFIG_MAPS, PODS, Resource
 from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
@@ -93,6 +96,45 @@ def test_a_list_that_expires_for_ever_ends_with_gone(server: FakeApiServer) -> N
         with pytest.raises(GoneError):
             await server.client().list(PODS)
         assert len(server.requests) == 3
+
+    run_virtual(main())
+
+
+def test_a_page_of_large_objects_is_read_with_fewer_of_them(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "PAGE_BYTES", 20_000)
+    for number in range(80):
+        server.seed(PODS, pod(f"p{number:02}", labels={"text": "x" * 900 * (number < 40)}))
+    server.seed(PODS, pod("q", labels={"text": "x" * 30_000}))
+
+    async def main() -> None:
+        listing = await server.client().list(PODS, page=80)
+        names = [item["metadata"]["name"] for item in listing.items]
+        assert names == [*(f"p{number:02}" for number in range(80)), "q"]
+        sizes = [int(request.query["limit"]) for request in server.requests]
+        assert sizes[:4] == [80, 10, 20, 2]
+        assert sizes[-1] == 1
+
+    run_virtual(main())
+
+
+def test_others_run_while_a_long_list_is_read(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(client_module, "_BYTES_AT_ONCE", 10_000)
+    for number in range(20):
+        server.seed(PODS, pod(f"p{number:02}"))
+    read: list[str] = []
+    seen: set[int] = set()
+
+    async def main() -> None:
+        listing = asyncio.create_task(server.client().list_each(PODS, lambda _: read.append("one")))
+        while not listing.done():
+            seen.add(len(read))
+            await asyncio.sleep(0)
+        # 4096 bytes each, and those of its JSON.
+        assert seen >= {0, 3, 6, 9, 12, 15, 18}
 
     run_virtual(main())
 
@@ -293,8 +335,58 @@ def test_an_answer_that_is_no_status_is_quoted() -> None:
     async def main() -> None:
         answer = httpx2.MockTransport(lambda _: httpx2.Response(502, text="bad gateway"))
         client = Client(httpx2.AsyncClient(transport=answer, base_url="http://proxy"))
-        with pytest.raises(ApiError, match="get pods default/a: bad gateway"):
+        with pytest.raises(ApiError, match="get pods default/a: bad gateway") as caught:
             await client.get(PODS, "a", "default")
+        assert caught.value.status == 502
+
+    run_virtual(main())
+
+
+def test_a_client_that_is_only_httpx_sends_the_same() -> None:
+    sent: list[httpx2.Request] = []
+
+    def answer(request: httpx2.Request) -> httpx2.Response:
+        sent.append(request)
+        return httpx2.Response(200, json=pod("a"))
+
+    async def main() -> None:
+        transport = httpx2.MockTransport(answer)
+        async with Client(httpx2.AsyncClient(transport=transport, base_url="http://x")) as client:
+            await client.get(PODS, "a", "default")
+            await client.merge_patch(PODS, "a", {"spec": {}}, "default", field_manager="m")
+            await client.delete(PODS, "a", "default")
+
+    run_virtual(main())
+    path = "/api/v1/namespaces/default/pods/a"
+    assert [(each.method, str(each.url)) for each in sent] == [
+        ("GET", f"http://x{path}"),
+        ("PATCH", f"http://x{path}?fieldManager=m"),
+        ("DELETE", f"http://x{path}"),
+    ]
+    got, patched, _ = sent
+    assert "content-type" not in got.headers
+    assert (got.content, patched.content) == (b"", b'{"spec":{}}')
+    assert patched.headers["content-type"] == "application/merge-patch+json"
+
+
+def test_an_answer_of_httpx_has_a_limit_a_reason_and_a_wait() -> None:
+    async def main() -> None:
+        call = Call("get", PODS, "default", "a")
+        busy = {"reason": "TooManyRequests", "message": "busy"}
+        for answer, kind, words in (
+            (httpx2.Response(200, text="123456"), ResponseTooLargeError, "more than 5 bytes"),
+            (
+                httpx2.Response(429, json=busy, headers={"Retry-After": "3"}),
+                TooManyRequestsError,
+                "get pods default/a: busy",
+            ),
+        ):
+            mock = httpx2.MockTransport(lambda _, answer=answer: answer)
+            transport = Transport(httpx2.AsyncClient(transport=mock, base_url="http://x"), 1)
+            limit = 5 if answer.status_code == 200 else 100
+            with pytest.raises(kind, match=words) as caught:
+                await transport.send(call, limit=limit)
+            assert caught.value.retry_after == (3 if answer.status_code == 429 else None)
 
     run_virtual(main())
 

@@ -51,6 +51,25 @@ def test_a_broken_kubeconfig_is_named(tmp_path: Path) -> None:
             connect(broken)
 
 
+def test_a_configuration_that_nobody_named_is_called_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KUBECONFIG", str(tmp_path / "missing"))
+    with pytest.raises(ConfigError) as caught:
+        connect()
+    assert str(caught.value).startswith("Kubernetes configuration: ")
+    assert str(caught.value).endswith("; set KUBECONFIG or pass --kubeconfig and --context")
+
+
+def test_a_context_that_is_not_there_or_not_chosen_is_an_error(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, {"token": "t"})
+    with pytest.raises(ConfigError, match=f"^kubeconfig {path}.*other"):
+        connect(path, "other")
+    path.write_text(path.read_text().replace("current-context: c\n", ""))
+    with pytest.raises(ConfigError, match=f"^kubeconfig {path}: No current context .*--context$"):
+        connect(path)
+
+
 @pytest.mark.parametrize(
     ("old", "new", "words"),
     [

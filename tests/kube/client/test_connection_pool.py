@@ -1,6 +1,7 @@
 """Requests over kept connections, against servers with scripted responses."""
 
 import asyncio
+import ssl
 from collections.abc import Awaitable, Callable
 from typing import TypeVar
 
@@ -8,9 +9,10 @@ import httpx2
 import pytest
 
 from deadlines import DEADLINE_S
+from kubeshare.kube.client import connection_pool
 from kubeshare.kube.client.connection_pool import ConnectionPool
 from kubeshare.kube.client.errors import ResponseTooLargeError
-from kubeshare.simulator.control import until
+from kubeshare.simulator.control import run_virtual, until
 
 T = TypeVar("T")
 
@@ -146,42 +148,143 @@ def test_a_connection_that_the_server_closes_is_not_used_again() -> None:
     ask(lambda: Speaker(closing, FINE), act)
 
 
+CHUNKED = b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n"
+LONG = b"x" * 50
+
+
 @pytest.mark.parametrize(
-    "answer",
+    ("answer", "words"),
     [
-        None,
-        b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok",
-        b"SSH-2.0-OpenSSH_9.2\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\nno header\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\nzz\r\n",
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n5\r\nab",
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0x2\r\nab\r\n0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n2\r\nabcd0\r\n\r\n",
-        b"HTTP/1.1 200 OK\r\ntransfer-encoding: chunked\r\n\r\n0\r\n" + b"a: b\r\n" * 99 + b"\r\n",
-        b"HTTP/1.1 200 OK\r\ncontent-length: 0_2\r\n\r\nok",
-        b"HTTP/1.1 100 Continue\r\n\r\n" * 9 + FINE,
-    ],
-    ids=[
-        "hung up",
-        "cut off",
-        "another protocol",
-        "no header",
-        "no length",
-        "cut chunk",
-        "chunk size of Python",
-        "chunk longer than its size",
-        "trailers without end",
-        "length of Python",
-        "interim responses without end",
+        pytest.param(None, "0 bytes read on a total of undefined expected bytes", id="hung up"),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\ncontent-length: 9\r\n\r\nok",
+            "2 bytes read on a total of 9 expected bytes",
+            id="cut off",
+        ),
+        pytest.param(
+            b"SSH-2.0-" + LONG + b"\r\n\r\n",
+            f"not an HTTP/1 response: {b'SSH-2.0-' + LONG[:32]!r}",
+            id="another protocol",
+        ),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\n" + LONG + b"\r\n\r\n",
+            f"not a header: {LONG[:40]!r}",
+            id="no header",
+        ),
+        pytest.param(CHUNKED + b"zz\r\n", "not a chunk size: b'zz\\r\\n'", id="no length"),
+        pytest.param(
+            CHUNKED + LONG + b"\r\n", f"not a chunk size: {LONG[:40]!r}", id="long chunk size"
+        ),
+        pytest.param(
+            CHUNKED + b"5\r\nab", "2 bytes read on a total of 7 expected bytes", id="cut chunk"
+        ),
+        pytest.param(
+            CHUNKED + b"0x2\r\nab\r\n0\r\n\r\n",
+            "not a chunk size: b'0x2\\r\\n'",
+            id="chunk size of Python",
+        ),
+        pytest.param(
+            CHUNKED + b"2\r\nabcd0\r\n\r\n",
+            "a chunk of more than its 2 bytes",
+            id="chunk longer than its size",
+        ),
+        pytest.param(
+            CHUNKED + b"0\r\n" + b"a: b\r\n" * 64 + b"\r\n",
+            "more than 64 trailers",
+            id="trailers without end",
+        ),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\ncontent-length: 0_2\r\n\r\nok",
+            "not a Content-Length: b'0_2'",
+            id="length of Python",
+        ),
+        pytest.param(
+            b"HTTP/1.1 200 OK\r\ncontent-length: " + LONG + b"\r\n\r\nok",
+            f"not a Content-Length: {LONG[:40]!r}",
+            id="long length",
+        ),
+        pytest.param(
+            b"HTTP/1.1 100 Continue\r\n\r\n" * 8 + FINE,
+            "more than 8 interim responses",
+            id="interim responses without end",
+        ),
     ],
 )
-def test_an_incomplete_or_malformed_response_is_an_error(answer: bytes | None) -> None:
+def test_an_incomplete_or_malformed_response_is_an_error(answer: bytes | None, words: str) -> None:
     async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:
-        with pytest.raises(httpx2.ReadError):
+        with pytest.raises(httpx2.ReadError) as caught:
             await client.get("/")
+        assert str(caught.value) == words
         assert (await client.get("/")).text == "ok"
 
     ask(lambda: Speaker(answer, None, FINE) if answer else Speaker(None, FINE), act)
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        CHUNKED + b"2\r\nok\r\n0\r\n" + b"a: b\r\n" * 63 + b"\r\n",
+        b"HTTP/1.1 100 Continue\r\n\r\n" * 7 + FINE,
+        b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\nTransfer-Encoding: identity\r\n\r\nok",
+        b"HTTP/1.1 200 OK\r\nTransfer-Encoding: Chunked\r\n\r\n2\r\nok\r\n0\r\n\r\n",
+    ],
+    ids=["trailers", "interim responses", "no transfer encoding", "letters of both cases"],
+)
+def test_what_may_surround_a_response_is_read_with_it(answer: bytes) -> None:
+    async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:
+        assert (await client.get("/")).text == "ok"
+        assert (await client.get("/")).text == "ok"
+        assert speaker.connections == 1
+
+    ask(lambda: Speaker(answer, FINE), act)
+
+
+@pytest.mark.parametrize(
+    ("method", "answer"),
+    [
+        ("HEAD", b"HTTP/1.1 200 OK\r\ncontent-length: 5\r\n\r\n"),
+        ("HEAD", CHUNKED),
+        ("DELETE", b"HTTP/1.1 204 No Content\r\n\r\n"),
+        ("GET", b"HTTP/1.1 304 Not Modified\r\ncontent-length: 5\r\n\r\n"),
+    ],
+)
+def test_a_response_without_a_body_ends_with_its_head(method: str, answer: bytes) -> None:
+    async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:
+        assert (await client.request(method, "/")).content == b""
+        assert (await client.get("/")).text == "ok"
+        assert speaker.connections == 1
+
+    ask(lambda: Speaker(answer, FINE), act)
+
+
+def test_a_body_may_end_with_its_connection() -> None:
+    async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:
+        assert (await client.get("/")).text == "until the end"
+        assert (await client.get("/")).text == "ok"
+
+    ask(lambda: Speaker(b"HTTP/1.1 200 OK\r\n\r\nuntil the end", None, FINE), act)
+
+
+def test_a_few_idle_connections_are_kept(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(connection_pool, "MAX_IDLE", 2)
+
+    async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:
+        for opened in (3, 4):
+            async with asyncio.TaskGroup() as group:
+                for _ in range(3):
+                    group.create_task(client.get("/"))
+            assert speaker.connections == opened
+
+    ask(lambda: Speaker(*[FINE] * 6), act)
+
+
+def test_a_pool_that_is_closed_closes_what_is_idle() -> None:
+    async def act(client: httpx2.AsyncClient, speaker: Speaker) -> None:
+        await client.get("/")
+        await client.aclose()
+        await speaker.hung_up.wait()
+
+    ask(lambda: Speaker(FINE), act)
 
 
 def test_a_refused_connection_is_reported_as_not_sent() -> None:
@@ -203,3 +306,47 @@ def test_an_answer_that_is_given_up_does_not_become_that_of_the_next_request() -
         assert speaker.connections == 2
 
     ask(lambda: Speaker(b"", FINE), act)
+
+
+@pytest.mark.parametrize(
+    ("url", "context", "port"),
+    [
+        ("http://host", None, 80),
+        ("http://host:8080", None, 8080),
+        ("https://host", ssl.create_default_context(), 443),
+        ("https://host:6443", ssl.create_default_context(), 6443),
+    ],
+)
+def test_a_connection_has_the_port_and_the_certificates_of_its_scheme(
+    monkeypatch: pytest.MonkeyPatch, url: str, context: ssl.SSLContext | None, port: int
+) -> None:
+    opened: list[tuple[object, ...]] = []
+
+    async def open_connection(host: str, port: int, **more: object) -> None:
+        opened.append((host, port, more["ssl"]))
+        raise OSError("nobody there")
+
+    monkeypatch.setattr(asyncio, "open_connection", open_connection)
+
+    async def main() -> None:
+        with pytest.raises(httpx2.ConnectError) as caught:
+            await ConnectionPool(context).exchange(httpx2.URL(url), "GET", b"")
+        assert str(caught.value) == "nobody there"
+
+    asyncio.run(main())
+    assert opened == [("host", port, context)]
+
+
+def test_a_server_that_does_not_accept_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def open_connection(*_: object, **__: object) -> None:
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(asyncio, "open_connection", open_connection)
+
+    async def main() -> float:
+        with pytest.raises(httpx2.ConnectTimeout) as caught:
+            await ConnectionPool(None).exchange(httpx2.URL("http://host"), "GET", b"")
+        assert str(caught.value) == "no answer in 10 s"
+        return asyncio.get_running_loop().time()
+
+    assert run_virtual(main()) == pytest.approx(10)

@@ -130,6 +130,19 @@ def test_a_chunked_body_is_joined_and_its_connection_reused() -> None:
     assert server.connections == 1
 
 
+def test_requests_of_httpx_use_the_same_connections() -> None:
+    server = Server(FINE, CHUNKS, FINE)
+
+    async def act(client: DirectClient) -> str:
+        await client.send_direct("GET", "/")
+        text = (await client.get("/watch")).text
+        await client.send_direct("GET", "/")
+        return text
+
+    assert ask(server, act) == "abcde"
+    assert server.connections == 1
+
+
 def test_what_is_cut_off_is_an_error_and_its_connection_is_not_used_again() -> None:
     server = Server(CUT, FINE)
 

@@ -117,6 +117,27 @@ async def drained(client: Client, **more: Any) -> None:
             "",
             None,
         ),
+        (lambda c: c.list_each(PODS, str), "pods", {"limit": "500"}, "", None),
+        (
+            drained,
+            "pods",
+            {
+                "watch": "true",
+                "resourceVersion": "9",
+                "allowWatchBookmarks": "true",
+                "timeoutSeconds": "2",
+            },
+            "",
+            None,
+        ),
+        (lambda c: c.latest_version(PODS), "pods", {"limit": "1"}, "", None),
+        (
+            lambda c: c.latest_version(PODS, "ns", labels="a=b", fields="spec.nodeName=n"),
+            "pods",
+            {"labelSelector": "a=b", "fieldSelector": "spec.nodeName=n", "limit": "1"},
+            "",
+            None,
+        ),
         (
             lambda c: drained(c, namespace="ns", labels="a=b", fields="spec.nodeName=n"),
             "pods",

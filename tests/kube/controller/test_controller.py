@@ -111,6 +111,7 @@ def test_requeue_after_reconciles_at_that_time_and_is_no_failure() -> None:
         await asyncio.sleep(100)
         assert recorded.times == pytest.approx([0, 0.005, 30.005], abs=0.001)
         assert recorded.controller.queue.failures(KEY) == 0
+        assert recorded.controller.results == {"error": 1, "requeue_after": 1, "success": 1}
 
     running(recorded, body)
 
@@ -188,6 +189,7 @@ def test_retry_after_of_the_server_is_respected() -> None:
     "error",
     [
         UnreachableError("gone", sent=False),
+        ApiError("failed", status=500),
         ApiError("no etcd", status=503),
         TooManyRequestsError("busy", status=429),
     ],

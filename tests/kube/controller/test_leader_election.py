@@ -366,6 +366,7 @@ def test_the_lease_says_who_leads_since_when_and_how_often_it_changed_hands(
         }
         server.change(LEASES, "program", "kube", lambda obj: noted(obj).update(mine="kept"))
         second = elector(server, "second", annotations={"leader": "second"})
+        assert second.transitions == 0
         await lead(second)
         assert second.transitions == 1
         assert lease(server)["leaseTransitions"] == 1

@@ -40,6 +40,13 @@ def test_a_round_is_spread_evenly() -> None:
     )
 
 
+@pytest.mark.parametrize("count", [1, 2])
+def test_few_keys_take_a_whole_round(count: int) -> None:
+    found = looks(range(count), RESYNC_SECONDS + 1)
+    assert len(found) == count
+    assert found[-1][1] == pytest.approx(RESYNC_SECONDS, abs=0.1)
+
+
 def test_many_keys_take_longer_than_a_round() -> None:
     keys = range(int(RESYNC_SECONDS * KEYS_PER_SECOND) + 1000)
     found = looks(keys, 10)

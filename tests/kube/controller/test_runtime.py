@@ -9,6 +9,7 @@ import subprocess
 import sys
 import urllib.error
 import urllib.request
+import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -26,7 +27,7 @@ from kubeshare.kube.controller.gc_tuning import (
     collections_paused,
     freeze_live_objects,
 )
-from kubeshare.kube.controller.health import HealthServer, UnavailableError
+from kubeshare.kube.controller.health import HEAD_LIMIT, HealthServer, UnavailableError
 from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipLostError
 from kubeshare.kube.controller.runtime import EXIT_UNREACHABLE, Program, run_program
 from kubeshare.kube.meta import Key
@@ -247,6 +248,44 @@ def test_an_invalid_request_gets_no_answer_and_affects_no_other() -> None:
     asyncio.run(bounded())
 
 
+def test_a_path_of_any_bytes_has_an_answer() -> None:
+    async def main() -> None:
+        health = HealthServer(0, ready=list, metrics=lambda: b"")
+        running = asyncio.create_task(health.run())
+        await health.listening.wait()
+        reader, writer = await asyncio.open_connection("127.0.0.1", health.port)
+        writer.write(b"GET /\xff HTTP/1.1\r\n\r\n")
+        assert await reader.read() == (
+            b"HTTP/1.1 404 Not Found\r\ncontent-type: text/plain; charset=utf-8\r\n"
+            b"content-length: 30\r\nconnection: close\r\n\r\n"
+            b"try /livez, /readyz, /metrics\n"
+        )
+        writer.close()
+        running.cancel()
+
+    async def bounded() -> None:
+        async with asyncio.timeout(DEADLINE_S):
+            await main()
+
+    asyncio.run(bounded())
+
+
+@pytest.mark.parametrize(("port", "host"), [(0, "127.0.0.1"), (8080, None)])
+def test_probes_are_served_to_all_unless_any_port_will_do(
+    monkeypatch: pytest.MonkeyPatch, port: int, host: str | None
+) -> None:
+    asked: list[object] = []
+
+    async def start_server(_serve: object, *address: object, **more: object) -> None:
+        asked.append((*address, more))
+        raise OSError("in use")
+
+    monkeypatch.setattr(asyncio, "start_server", start_server)
+    with pytest.raises(OSError, match="in use"):
+        asyncio.run(HealthServer(port, ready=list, metrics=lambda: b"").run())
+    assert asked == [(host, port, {"limit": HEAD_LIMIT})]
+
+
 def test_pages_of_a_program_are_served_beside_the_probes() -> None:
     async def main() -> None:
         health = HealthServer(0, ready=list, metrics=lambda: b"")
@@ -427,6 +466,26 @@ def test_what_lives_when_a_program_is_built_is_not_collected_again() -> None:
         del kept
         freeze_live_objects()
         assert gc.get_freeze_count() < first + 4000
+    finally:
+        gc.unfreeze()
+
+
+class Cycle:
+    """What only the garbage collector can free."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_was_excluded_from_collections_is_collected_before_more_is() -> None:
+    try:
+        cycle = Cycle()
+        garbage = weakref.ref(cycle)
+        freeze_live_objects()
+        del cycle
+        assert garbage() is not None
+        freeze_live_objects()
+        assert garbage() is None
     finally:
         gc.unfreeze()
 
