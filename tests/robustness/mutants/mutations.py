@@ -24,7 +24,7 @@ from mutmut.mutation.mutators import mutation_operators
 _UNMUTATED = (cst.Annotation, cst.Decorator, cst.Import, cst.ImportFrom)
 _UNMUTATED_CALLS = {"len", "isinstance", "log"}
 """Functions, and objects whose methods are called."""
-_UNMUTATED_NAMES = {"__all__", "__slots__"}
+_UNMUTATED_NAMES = {"__all__", "__slots__", "log"}
 _UNMUTATED_KEYWORDS = {"frozen", "gc", "kw_only"}
 """Of structs: what they forbid shows only where the program is wrong, and ``gc`` costs time."""
 _SIMPLE_DEFAULTS = (cst.Name, cst.BaseNumber, cst.BaseString)
