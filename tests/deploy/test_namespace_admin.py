@@ -153,6 +153,11 @@ FORBIDDEN = {
         *patch("add", "/spec/limits/0/gpus", 99),
     ),
     "to be free of their GPUQuota": ("delete", "gpuquota", "gpus"),
+    "to be free of the number of SharePods": ("delete", "resourcequota", "kubeshare"),
+    "to allow shares in their namespace": (
+        *("patch", "namespace", "HOME"),
+        *patch("add", "/metadata/labels/kubeshare.nthu~1shares", "allowed"),
+    ),
     "to say that their SharePod has a GPU": (
         *("patch", "shp", "mine", "--subresource=status"),
         *patch("add", "/status", {"gpus": [{"id": "theirs", "uuid": UUID}]}),
@@ -263,6 +268,7 @@ def test_the_clusters_permissions_do_not_let_them(
 ) -> None:
     pods = "/api/v1/namespaces"
     raw = {
+        "HOME": home.name,
         "BINDING": f"{pods}/{home.name}/pods/mine/binding",
         "EVICTION": f"{pods}/{NAMESPACE}/pods/kubeshare-vgpu-theirs/eviction",
     }

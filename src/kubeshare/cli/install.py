@@ -22,6 +22,15 @@ from kubeshare.install import manifests, rollout
     "--extender", is_flag=True, help="Install the scheduler extender of gpushare and Gaia as well."
 )
 @click.option(
+    "--only-namespace",
+    "only_namespaces",
+    multiple=True,
+    metavar="NAME",
+    help="Only this namespace may use shares; may be given several times. It is created if it "
+    f"does not exist, and gets a ResourceQuota of {manifests.MAX_SHAREPODS} SharePods, unless it "
+    "has one named kubeshare.",
+)
+@click.option(
     "--wait",
     type=click.FloatRange(min=0),
     default=120.0,
@@ -37,6 +46,7 @@ def install(  # noqa: PLR0913 - one argument an option
     wait: float,
     *,
     extender: bool,
+    only_namespaces: tuple[str, ...],
     dry_run: bool,
 ) -> None:
     """Install KubeShare on a cluster, or bring it up to date.
@@ -47,7 +57,14 @@ def install(  # noqa: PLR0913 - one argument an option
         raise InvalidValueError("--image", "is empty: say where the nodes find the image")
     if not driver_root.startswith("/"):
         raise InvalidValueError("--driver-root", f"{driver_root!r} is not a whole path, as in /")
-    options = manifests.Options(image=image, driver_root=driver_root, extender=extender)
+    if "" in only_namespaces:
+        raise InvalidValueError("--only-namespace", "is empty: say which namespace")
+    options = manifests.Options(
+        image=image,
+        driver_root=driver_root,
+        extender=extender,
+        only_namespaces=only_namespaces or None,
+    )
     loaded = manifests.load(options)
     if dry_run:
         import yaml  # noqa: PLC0415

@@ -41,5 +41,5 @@ async def _uninstall(kubeconfig: str | None, context: str | None, wait: float) -
     from kubeshare.kube.client.client import Client  # noqa: PLC0415
 
     async with Client.connect(kubeconfig, context) as client:
-        loaded = manifests.load(manifests.Options(extender=True))
+        loaded = manifests.load(manifests.Options(extender=True, only_namespaces=()))
         return await remove(client, loaded, wait=wait, deadline=120.0, say=click.echo)

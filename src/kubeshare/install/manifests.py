@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
+from kubeshare.api.types.constants import ALLOWED, GROUP, LABEL_SHARES
 from kubeshare.kube import resources
 from kubeshare.kube.resources import Resource
 
@@ -15,6 +16,9 @@ Manifest = dict[str, Any]
 # Each group depends on those before it: policies and programs use kinds that must exist.
 _FOLDERS = ("crds", "policies", "programs", "rbac")
 _EXTENDER = "extender"
+_NAMESPACES = "namespaces"
+MAX_SHAREPODS = 512
+"""The SharePods that a namespace of ``Options.only_namespaces`` may have: as ``gangMembers``."""
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEFAULT_IMAGE = "kubeshare:dev"
 _DRIVER_ROOT_VOLUME = "driver-root"
@@ -39,11 +43,14 @@ class Options(Struct, frozen=True, kw_only=True):
         driver_root: the folder of a node under which the GPU driver is installed:
             ``/run/nvidia/driver`` (GPU operator) or ``/`` (driver on the host).
         extender: whether to install the scheduler extender.
+        only_namespaces: the namespaces that may use shares, besides those that administrators
+            allow themselves; None if all may.
     """
 
     image: str = _DEFAULT_IMAGE
     driver_root: str = "/run/nvidia/driver"
     extender: bool = False
+    only_namespaces: tuple[str, ...] | None = None
 
 
 def deploy_folder() -> Path:
@@ -70,12 +77,15 @@ def load(options: Options, folder: Path | None = None) -> list[Manifest]:
         ManifestError: a file is not YAML, or has an object that is not known here.
     """
     folder = folder or deploy_folder()
+    optional = {_EXTENDER: options.extender, _NAMESPACES: options.only_namespaces is not None}
     found = [
         document
-        for group in (*_FOLDERS, *([_EXTENDER] if options.extender else []))
+        for group in (*_FOLDERS, *(group for group, wanted in optional.items() if wanted))
         for path in sorted((folder / group).glob("*.yaml"))
         for document in _documents(path)
     ]
+    for namespace in options.only_namespaces or ():
+        found += _allowed(namespace)
     # Namespaces, accounts and classes before what refers to them.
     found.sort(key=lambda manifest: _rank(manifest["kind"]))
     return [_fit(manifest, options) for manifest in found]
@@ -92,6 +102,24 @@ def resource_of(manifest: Manifest) -> Resource[Manifest]:
         return _KINDS[version, kind]
     except KeyError:
         raise ManifestError(f"no manifest of ours has apiVersion {version}, kind {kind}") from None
+
+
+def _allowed(namespace: str) -> list[Manifest]:
+    """A namespace that may use shares, with a bounded number of SharePods."""
+    ours = {"app.kubernetes.io/part-of": "kubeshare"}
+    return [
+        {
+            "apiVersion": "v1",
+            "kind": "Namespace",
+            "metadata": {"name": namespace, "labels": {LABEL_SHARES: ALLOWED}},
+        },
+        {
+            "apiVersion": "v1",
+            "kind": "ResourceQuota",
+            "metadata": {"name": "kubeshare", "namespace": namespace, "labels": ours},
+            "spec": {"hard": {f"count/sharepods.{GROUP}": str(MAX_SHAREPODS)}},
+        },
+    ]
 
 
 def _documents(path: Path) -> Iterator[Manifest]:

@@ -16,7 +16,7 @@ from kubeshare.kube.client.errors import (
 
 FIELD_MANAGER = "kubeshare-install"
 _WORKLOADS = {"Deployment", "DaemonSet"}
-_THEIRS = {"ConfigMap"}
+_THEIRS = {"ConfigMap", "ResourceQuota"}
 """Kinds that are created once and then belong to the administrator."""
 _UPGRADED_FIRST = {"kubeshare-token-daemon"}
 """Programs that understand earlier versions of the others, but not later ones."""

@@ -47,6 +47,10 @@ GATE: Final = "kubeshare.nthu/gpu"
 ANNOTATION_GPUIDS: Final = "kubeshare.nthu/gpuids"
 ANNOTATION_NODE: Final = "kubeshare.nthu/node"
 
+# On a namespace that may use shares, where only some may (`kubeshare install --only-namespace`).
+LABEL_SHARES: Final = "kubeshare.nthu/shares"
+ALLOWED: Final = "allowed"
+
 PLACEHOLDER_PRIORITY_CLASS: Final = "kubeshare-placeholder"
 MISSING_PRIORITY_CLASS: Final = "kubeshare-missing"
 MISSING_PREFIX: Final = "kubeshare-missing-"
