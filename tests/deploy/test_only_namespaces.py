@@ -29,7 +29,12 @@ ASKING: dict[str, Raw] = {
     },
     "gpushare": {"containers": [limited("main", mem="2")]},
     "vcuda": {"containers": [cores("main", "20", "8")]},
-    "the resource alone": {"containers": [{"name": "main", "image": "x", "resources": RESOURCE}]},
+    # The other policies have nothing to do with such a pod.
+    "the resource, and the mark of a static pod": {
+        "annotations": SHARE | {"kubernetes.io/config.mirror": "1"},
+        "containers": [{"name": "main", "image": "x", "resources": RESOURCE}],
+        "nodeName": "node-1",
+    },
 }
 OF_OTHERS: dict[str, Raw] = {
     "nothing": {},
