@@ -4,11 +4,11 @@ What is changed comes from mutmut (:data:`mutmut.mutation.mutators.mutation_oper
 comparisons, arithmetic, numbers, texts, arguments, assignments, conditions. mutmut's
 own runner passes over whatever is decorated or stands outside a function; here
 properties, cached functions, constants and defaults are changed as well. What has no
-meaning when the program runs is not: annotations, type aliases, imports. Nor is what is logged,
-as in PIT (``avoidCallsTo``): its wording is for people and may change at any time. Nor is what
-shows only where the program is wrong already, ``strict=`` of ``zip``, or only in a process of its
-own, below ``if __name__``; nor ``None`` for an argument ``False``; nor the options of structs that
-forbid something (``frozen``, ``kw_only``).
+meaning when the program runs is not: annotations, type aliases, imports. Nor is what is logged, or
+the logger, as in PIT (``avoidCallsTo``): its wording is for people and may change at any time. Nor
+is what shows only where the program is wrong already, ``strict=`` of ``zip``, or only in a process
+of its own, below ``if __name__``; nor ``None`` for ``False`` where it is given or assigned; nor the
+options of structs that forbid something (``frozen``, ``kw_only``).
 """
 
 import ast
@@ -159,19 +159,22 @@ def _means_something(node: cst.CSTNode, mutated: cst.CSTNode) -> bool:
     """Whether a change of a node could show in a program that is right."""
     if _strict_of_zip(mutated) != _strict_of_zip(node):
         return False
-    if not (isinstance(node, cst.Call) and isinstance(mutated, cst.Call)):
-        return True
     # Both are false; that it becomes true is a mutant of its own.
-    none_for_false = [
-        (before, after)
-        for before, after in zip(node.args, mutated.args, strict=False)
-        if _is_name(before, "False") and _is_name(after, "None")
-    ]
-    return not none_for_false
+    match node, mutated:
+        case cst.Call(args=before), cst.Call(args=after):
+            return not any(map(_is_none_for_false, before, after))
+        case cst.Assign(), cst.Assign():
+            return not _is_none_for_false(node, mutated)
+        case _:
+            return True
 
 
-def _is_name(argument: cst.Arg, name: str) -> bool:
-    return isinstance(argument.value, cst.Name) and argument.value.value == name
+def _is_none_for_false(before: cst.Arg | cst.Assign, after: cst.Arg | cst.Assign) -> bool:
+    match before.value, after.value:
+        case cst.Name(value="False"), cst.Name(value="None"):
+            return True
+        case _:
+            return False
 
 
 def _strict_of_zip(node: object) -> list[str]:

@@ -120,6 +120,15 @@ def test_an_argument_that_is_false_becomes_true_and_not_none(folder: Path) -> No
     }
 
 
+def test_what_is_assigned_false_becomes_true_and_not_none(folder: Path) -> None:
+    (folder / "box.py").write_text("box.full = False\nbox.lid = 7\nlog = logger()\n")
+    assert {each.change for each in mutants_of(folder, "box.py")} == {
+        "box.full = False → box.full = True",
+        "box.lid = 7 → box.lid = 8",
+        "box.lid = 7 → box.lid = None",
+    }
+
+
 def test_a_mutant_knows_the_lines_of_its_statement(folder: Path) -> None:
     last = len(TEXT.splitlines())
     change = "return number // 2 if number else -1 → return number // 2 if number else +1"
