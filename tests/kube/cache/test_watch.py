@@ -106,9 +106,9 @@ def test_what_is_no_event_interrupts_the_watch(text: bytes, words: str) -> None:
 
 def test_a_line_without_an_end_is_not_read_for_ever(monkeypatch: pytest.MonkeyPatch) -> None:
     text = line("ADDED", pod("a", "1"))
-    monkeypatch.setattr(watch, "LINE_LIMIT", len(text))
-    assert len(read(text, text)) == 2
+    monkeypatch.setattr(watch, "LINE_LIMIT", len(text) - 1)
+    assert len(read(text, text[:-1], b"\n")) == 2
     with pytest.raises(UnreachableError) as caught:
-        read(text, text[:-1], b"  ")
-    assert str(caught.value) == f"{REQUEST}: a line of more than {len(text)} bytes"
+        read(text, text[:-1], b" ")
+    assert str(caught.value) == f"{REQUEST}: a line of more than {len(text) - 1} bytes"
     assert caught.value.sent

@@ -1,6 +1,7 @@
 """The verbs of the API client against the fake server."""
 
 import asyncio
+from contextlib import aclosing
 from typing import Any
 
 import httpx2
@@ -8,7 +9,7 @@ import pytest
 from msgspec import Struct
 
 from kubeshare.kube.client import client as client_module
-from kubeshare.kube.client.client import Client
+from kubeshare.kube.client.client import Client, Listing
 from kubeshare.kube.client.errors import (
     AlreadyExistsError,
     ApiError,
@@ -72,6 +73,26 @@ def test_a_list_reads_all_pages_and_selects(server: FakeApiServer) -> None:
         assert [item.metadata.name for item in odd.items] == [f"p{n:02}" for n in range(1, 23, 2)]
         one = await client.list(PODS, "default", fields="metadata.name=p07")
         assert len(one.items) == 1
+
+    run_virtual(main())
+
+
+def test_a_list_of_nothing_may_lack_a_version() -> None:
+    async def main() -> None:
+        answer = httpx2.Response(200, json={"metadata": {}, "items": []})
+        transport = httpx2.MockTransport(lambda _: answer)
+        client = Client(httpx2.AsyncClient(transport=transport, base_url="http://x"))
+        assert await client.list(PODS) == Listing([], "")
+
+    run_virtual(main())
+
+
+def test_an_error_in_a_watch_names_the_request(server: FakeApiServer) -> None:
+    async def main() -> None:
+        async with aclosing(server.client().watch(PODS, "ns", resource_version="0")) as events:
+            asyncio.get_running_loop().call_later(1, server.expire_watches)
+            with pytest.raises(GoneError, match=r"^watch pods ns: "):
+                await anext(events)
 
     run_virtual(main())
 
@@ -409,6 +430,7 @@ def test_no_answer_is_unreachable_and_says_whether_anything_was_sent(
         with pytest.raises(UnreachableError, match=words) as caught:
             await server.client(timeout=5).create(PODS, pod("a"))
         assert caught.value.sent is sent
+        assert (caught.value.status, caught.value.reason) == (0, "Unreachable")
         assert (server.stored(PODS, "a", "default") is not None) is fault.after
         assert asyncio.get_running_loop().time() == pytest.approx(5 if fault.kind == "hang" else 0)
 

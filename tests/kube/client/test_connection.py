@@ -2,6 +2,7 @@
 
 import asyncio
 import json
+import ssl
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +12,8 @@ import yaml
 
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.connection import ConfigError, connect
+from kubeshare.kube.client.errors import UnreachableError
+from kubeshare.kube.client.http_client import DirectClient
 from kubeshare.kube.resources import PODS
 
 
@@ -134,3 +137,49 @@ def test_the_error_of_a_failed_plugin_says_what_to_do(tmp_path: Path, command: s
                 await client.get(PODS, "a", "b")
 
     asyncio.run(main())
+
+
+@pytest.mark.parametrize("scheme", ["http", "https"])
+def test_a_connection_is_encrypted_if_the_address_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, scheme: str
+) -> None:
+    contexts: list[object] = []
+
+    async def open_connection(*_: object, **more: object) -> None:
+        contexts.append(more["ssl"])
+        raise OSError("nobody there")
+
+    monkeypatch.setattr(asyncio, "open_connection", open_connection)
+    path = kubeconfig(tmp_path, {"token": "t"})
+    path.write_text(path.read_text().replace("http:", f"{scheme}:"))
+
+    async def main() -> None:
+        async with Client.connect(path) as client:
+            with pytest.raises(UnreachableError, match=f"{scheme}://127.0.0.1:9"):
+                await client.get(PODS, "a", "b")
+
+    asyncio.run(main())
+    assert [isinstance(each, ssl.SSLContext) for each in contexts] == [scheme == "https"]
+
+
+@pytest.mark.parametrize(
+    ("variables", "direct"),
+    [
+        ({}, True),
+        ({"http_proxy": "http://127.0.0.1:3"}, False),
+        ({"all_proxy": "http://127.0.0.1:3"}, False),
+        ({"https_proxy": "http://127.0.0.1:3"}, True),
+        ({"http_proxy": "http://127.0.0.1:3", "no_proxy": "127.0.0.1"}, True),
+    ],
+)
+def test_a_proxy_is_used_where_one_is_set_for_the_address(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, variables: dict[str, str], *, direct: bool
+) -> None:
+    for name in ("http_proxy", "https_proxy", "all_proxy", "no_proxy"):
+        monkeypatch.delenv(name, raising=False)
+        monkeypatch.delenv(name.upper(), raising=False)
+    for name, value in variables.items():
+        monkeypatch.setenv(name, value)
+    client, _ = connect(kubeconfig(tmp_path, {"token": "t"}))
+    asyncio.run(client.aclose())
+    assert isinstance(client, DirectClient) is direct

@@ -15,6 +15,7 @@ from kubeshare.kube.client.errors import (
     TooManyRequestsError,
     UnreachableError,
 )
+from kubeshare.kube.controller import controller as controller_module
 from kubeshare.kube.controller.controller import (
     UNAVAILABLE_RETRY_SECONDS,
     Controller,
@@ -256,6 +257,29 @@ def test_work_begins_when_the_stores_are_filled_and_follows_changes(
         pod("p", "n2")
         await expect_count(recorded.times, 2)
         for task in tasks:
+            task.cancel()
+
+    run_virtual(main())
+
+
+def test_many_objects_that_are_there_are_queued_without_delay(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(controller_module, "OBJECTS_AT_ONCE", 2)
+    for number in range(5):
+        server.seed(PODS, {"metadata": {"name": f"p{number}", "namespace": "a"}})
+    recorded = Recorded()
+
+    async def main() -> None:
+        reflector = Reflector(server.client(), PODS)
+        watching = asyncio.create_task(reflector.run())
+        await reflector.wait_for_sync()
+        begun = asyncio.get_running_loop().time()
+        recorded.controller.watch(reflector, own_key)
+        working = asyncio.create_task(recorded.controller.run())
+        await expect_count(recorded.times, 5)
+        assert recorded.times == pytest.approx([begun] * 5, abs=0.1)
+        for task in (watching, working):
             task.cancel()
 
     run_virtual(main())

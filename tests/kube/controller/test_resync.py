@@ -55,3 +55,26 @@ def test_many_keys_take_longer_than_a_round() -> None:
 
 def test_without_keys_nothing_is_queued() -> None:
     assert looks([], 3 * RESYNC_SECONDS) == []
+
+
+def test_changes_come_before_keys_that_are_queued_again() -> None:
+    found: list[int] = []
+
+    async def reconcile(key: int) -> None:
+        found.append(key)
+        await asyncio.sleep(10)
+
+    async def main() -> None:
+        program = Program("test", FakeApiServer().client())
+        controller: Controller[int] = Controller("test", reconcile)
+        program.add_controller(controller)
+        add_resync(program, controller, lambda: range(int(RESYNC_SECONDS)))
+        running = asyncio.create_task(program.run())
+        await asyncio.sleep(5)
+        controller.queue.add(-1)
+        await asyncio.sleep(10)
+        program.stop()
+        await running
+
+    run_virtual(main())
+    assert found[:2] == [0, -1]

@@ -216,7 +216,8 @@ def test_probes_and_metrics_report_the_state(server: FakeApiServer) -> None:
         ):
             assert line in text
         assert (await ask("/other"))[0] == 404
-        assert (await ask("/livez", "POST"))[0] == 405
+        assert (await ask("/livez", "HEAD"))[0] == 200
+        assert await ask("/livez", "POST") == (405, "only GET\n")
         program.stop()
         await running
 

@@ -228,6 +228,7 @@ def test_times_in_the_queue_and_in_process_are_measured() -> None:
         worked: list[float] = []
         queue.on_taken, queue.on_done = waited.append, worked.append
         assert queue.longest_seconds == 0
+        await asyncio.sleep(20)
         queue.add("a")
         await asyncio.sleep(3)
         await queue.get()
