@@ -3,6 +3,7 @@
 from collections.abc import Mapping
 
 import pytest
+from msgspec import structs
 
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.core.demand import Demand, Memory
@@ -59,3 +60,24 @@ def test_the_nodes_are_some_that_could_serve_the_demand(monkeypatch: pytest.Monk
     change = helpful_change(policy("locality"), ledger, demand, eligible)
     assert change is not None
     assert change.leave == ("u-n39",)
+
+
+@pytest.mark.parametrize("more", [{"device_id": "g-n39"}, {"affinity": "red"}])
+def test_all_is_explained_of_what_may_be_on_any_node(
+    more: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, eligible = full(), Eligible(frozenset(NODES), {})
+    demand = structs.replace(asks(), **more)
+    decision = decide(policy("locality"), ledger, demand, eligible)
+    monkeypatch.setattr(scheduling, "LARGE_CLUSTER", 10)
+    message = explain_pending(policy("locality"), ledger, demand, eligible, decision)
+    assert message == explain(decision)
+
+
+def test_a_cluster_is_large_beyond_a_number_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    ledger, demand, eligible = full(), asks(), Eligible(frozenset(NODES), {})
+    decision = decide(policy("locality"), ledger, demand, eligible)
+    for limit, is_large in ((len(NODES), False), (len(NODES) - 1, True)):
+        monkeypatch.setattr(scheduling, "LARGE_CLUSTER", limit)
+        message = explain_pending(policy("locality"), ledger, demand, eligible, decision)
+        assert (message != explain(decision)) is is_large

@@ -116,3 +116,21 @@ async def test_a_heartbeat_of_a_node_makes_nobody_be_tried_again(cluster: FakeCl
 
 def _update_metadata(obj: Raw, metadata: Raw) -> None:
     obj["metadata"].update(metadata)
+
+
+@scenario(n1=1)
+async def test_of_pods_it_keeps_only_those_whole_that_it_may_have_to_place(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start("scheduler")
+    cluster.share("a")
+    await expect_scheduled(cluster, "a")
+    selectors = {"labelSelector": "kubeshare.nthu/role=pod", "fieldSelector": "spec.nodeName="}
+    for verb in ("list", "watch"):
+        asked = [
+            each.query
+            for each in cluster.server.requests
+            if (each.verb, each.resource) == (verb, "pods")
+        ]
+        assert len(asked) == 2
+        assert any(query.items() >= selectors.items() for query in asked)

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 
 from expectations.scheduling import expect_decided, expect_pending, expect_scheduled
+from expectations.vgpus import expect_holding
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.state.cluster_state import ClusterState
@@ -136,6 +137,20 @@ async def test_a_node_that_comes_back_lets_one_in(cluster: FakeCluster) -> None:
     await expect_pending(cluster, "waits", "cordoned")
     await cluster.quiet()
     cluster.server.change(NODES, "n1", "", uncordon)
+    await expect_scheduled(cluster, "waits")
+
+
+@scenario(n1=1)
+async def test_one_that_waits_for_its_gpu_and_one_that_has_none_are_both_tried_again(
+    cluster: FakeCluster,
+) -> None:
+    cluster.actors.node_agents = False
+    cluster.start("scheduler")
+    cluster.plain("blocked", "0.6")
+    await expect_holding(cluster, "blocked")
+    cluster.share("waits", "0.6", memory="1Gi")
+    await expect_pending(cluster, "waits", "compute 0.4 left")
+    cluster.add_node("n2", 1)
     await expect_scheduled(cluster, "waits")
 
 

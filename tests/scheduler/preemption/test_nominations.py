@@ -75,3 +75,24 @@ def test_no_more_than_so_many_places_are_kept() -> None:
         kept.add(a_place(f"high-{number}", until=10.0 + number))
     assert kept.full(0.0)
     assert not kept.full(10.0)
+
+
+def test_the_room_that_is_free_first_is_waited_for() -> None:
+    kept = Nominations()
+    for owner, until in (("late", 300.0), ("early", 250.0)):
+        kept.add(a_place(owner, until=until))
+    assert kept.seconds_left(["low"], 0, 100.0) == 150.0
+    assert kept.seconds_left(["early"], 0, 100.0) == 200.0
+    assert kept.seconds_left(["low"], 0, 270.0) == 30.0
+    assert kept.seconds_left(["low"], 0, 300.0) is None
+
+
+def test_whoever_waits_is_tried_again_once_room_is_freed_before_its_time() -> None:
+    freed: list[str] = []
+    kept = Nominations(on_freed=lambda: freed.append("again"))
+    kept.add(a_place())
+    kept.remove("nobody")
+    assert freed == []
+    kept.remove("high")
+    kept.remove("high")
+    assert freed == ["again"]

@@ -15,6 +15,7 @@ from expectations.scheduling import (
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
+from kubeshare.kube.resources import EVENTS
 from kubeshare.scheduler.preemption.nominations import NOMINATION_SECONDS
 from kubeshare.simulator.control import Fault
 
@@ -53,6 +54,16 @@ async def test_the_marked_one_leaves_and_both_sides_are_told_why(cluster: FakeCl
     assert f"up to 0: low leaves n1/{gpuid}. It is bound when" in preempting
     [preempted] = [event for event in cluster.events("low") if event.startswith("Preempted")]
     assert "make room for SharePod default/high of priority 5: it is preemptible" in preempted
+    regarding = {
+        "apiVersion": "kubeshare.nthu/v1",
+        "kind": "SharePod",
+        "name": "low",
+        "namespace": "default",
+        "uid": cluster.sharepod("low")["metadata"]["uid"],
+    }
+    assert regarding in [
+        event["regarding"] for event in cluster.server.all(EVENTS) if event["reason"] == "Preempted"
+    ]
 
 
 @scenario(n1=1)

@@ -1,5 +1,6 @@
 """Plain pods are gated until their share is there, then released in one write."""
 
+from functools import partial
 from typing import Any
 
 from expectations.pods import expect_event, expect_running
@@ -37,6 +38,8 @@ async def test_a_pod_gets_its_part_is_let_go_and_runs(cluster: FakeCluster) -> N
     assert holder["demand"] == holder["podUid"] == pod["metadata"]["uid"]
     await expect_event(cluster, "a")
     assert f"Bound: vGPU {gpuid} on node n1" in cluster.events("a")
+    condition = cluster.pod_condition("a")
+    assert (condition["status"], condition["message"]) == ("True", f"vGPU {gpuid} on node n1")
 
 
 @scenario(n1=2)
@@ -140,13 +143,20 @@ async def test_a_pod_behind_somebody_elses_gate_takes_nothing_until_that_is_gone
     cluster: FakeCluster,
 ) -> None:
     cluster.start()
-    mine = [{"name": "kueue.x-k8s.io/admission"}, {"name": "kubeshare.nthu/gpu"}]
-    cluster.plain("a", spec={"schedulingGates": mine})
+    gates = ("kueue.x-k8s.io/admission", "kubeshare.nthu/gpu", "example.com/budget")
+    cluster.plain("a", spec={"schedulingGates": [{"name": name} for name in gates]})
     await expect_pending(cluster, "a", reason="Postponed")
-    assert "kueue.x-k8s.io/admission" in cluster.pod_condition("a")["message"]
+    words = "it waits behind kueue.x-k8s.io/admission, example.com/budget, which others remove"
+    assert cluster.pod_condition("a")["message"] == words
     assert not cluster.vgpus()
-    cluster.server.change(PODS, "a", "default", lambda pod: pod["spec"]["schedulingGates"].pop(0))
+    for index in (0, 1):
+        change = partial(_remove_gate, index=index)
+        cluster.server.change(PODS, "a", "default", change)
     await expect_running(cluster, "a")
+
+
+def _remove_gate(pod: Raw, index: int) -> None:
+    del pod["spec"]["schedulingGates"][index]
 
 
 def container(cpu: str) -> Raw:

@@ -99,3 +99,19 @@ def _spoil(obj: dict[str, Any], field: str, value: object) -> None:
 def _is_right(cluster: FakeCluster, right: dict[str, Any]) -> bool:
     now = cluster.condition("a", "Scheduled")
     return all(now[key] == right[key] for key in right.keys() - {"lastTransitionTime"})
+
+
+@scenario(n1=1)
+async def test_what_is_deleted_or_has_ended_gets_no_gpu(cluster: FakeCluster) -> None:
+    cluster.share("deleted")
+    cluster.delete("deleted", "Foreground")
+    assert cluster.sharepod("deleted")["metadata"]["deletionTimestamp"]
+    cluster.share("ended")
+    cluster.server.change(
+        SHAREPODS, "ended", "default", lambda obj: obj.update(status={"phase": "Succeeded"})
+    )
+    cluster.start("scheduler")
+    cluster.share("next")
+    await expect_scheduled(cluster, "next")
+    await cluster.quiet(5)
+    assert list(cluster.vgpus().values()) == [["next"]]
