@@ -6,7 +6,7 @@ from kubeshare.api.quotas.usage_check import QuotaCheck
 from kubeshare.api.state.namespace_usage import Usage, Where
 from kubeshare.api.types.v1 import VGPU, Holder, VGPUSpec, VGPUStatus
 from kubeshare.core.demand import Demand
-from kubeshare.core.quota.namespace import Held
+from kubeshare.core.quota.charge import Held
 from kubeshare.core.quota.rows import Place, Quota
 from kubeshare.kube.meta import ObjectMeta
 

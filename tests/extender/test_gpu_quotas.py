@@ -6,8 +6,9 @@ import random
 import pytest
 
 from expectations.vgpus import expect_holders
+from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.extender import bind, fit, pod, schedule, start
+from fakes.cluster.extender import bind, fit, pod, schedule, start, vgpus
 from fakes.cluster.pods import bound
 from fakes.cluster.quotas import (
     expect_used,
@@ -17,6 +18,8 @@ from fakes.cluster.quotas import (
     watch_overshoot,
 )
 from fakes.cluster.state import the_pod
+from kubeshare.api.types.v1 import VGPUS
+from kubeshare.core.quota.charge import WHOLE_GPU
 from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
 from kubeshare.simulator.control import Fault
 
@@ -133,3 +136,41 @@ def test_a_replica_that_is_killed_at_a_write_leaves_nothing_that_counts(write: i
         assert sum(bound(the_pod(cluster, name)) for name in names) == 3
 
     run()
+
+
+@scenario(n1=2)
+async def test_the_filter_charges_a_whole_gpu_for_an_exclusion_label(
+    cluster: FakeCluster,
+) -> None:
+    limit(cluster, {"gpus": 1})
+    await start(cluster)
+
+    async def schedule_alone(name: str, label: str) -> str:
+        pod(cluster, name, 2, annotations={"kubeshare.nthu/exclusion": label})
+        return await schedule(cluster, name, attempts=1)
+
+    assert await schedule_alone("a", "x") == ""
+    why = await schedule_alone("b", "y")
+    assert why == "GPUQuota gpus is 1 GPUs: 1 held, 1 asked, " + WHOLE_GPU
+    assert await schedule_alone("mate", "x") == ""
+    await expect_holders(cluster, ["a", "mate"], [])
+
+
+@scenario(n1=1)
+async def test_the_filter_says_that_a_namespace_has_its_slots(cluster: FakeCluster) -> None:
+    await start(cluster)
+    cluster.actors.node_agents = False  # they would release holders without a pod
+    await cluster.kill("devices")
+    others = [manifests.holder("v", "v", namespace="victim", podUid="v")]
+    own = [manifests.holder(f"d{each}", f"d{each}", podUid=f"d{each}") for each in range(32)]
+    [vgpu] = vgpus(cluster)
+    held = {"holders": [*others, *own], "phase": "Active"}
+    cluster.server.change(
+        VGPUS, vgpu["metadata"]["name"], "", lambda obj: obj["status"].update(held)
+    )
+    pod(cluster, "a", 2)
+    await cluster.quiet(1)
+    [why] = (await fit(cluster, "a"))["FailedNodes"].values()
+    assert why.startswith("32 of its 128 slots are this namespace's")
+    status, error = await bind(cluster, "a", "n1")
+    assert (status, "32 of its 128 slots" in error) == (500, True)

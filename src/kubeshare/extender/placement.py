@@ -27,6 +27,7 @@ from kubeshare.core.policies.by_family import FAMILY_POLICIES
 from kubeshare.core.policies.scoring import scorer
 from kubeshare.core.quota.model import Restriction
 from kubeshare.core.quota.rows import FIELDS
+from kubeshare.core.quota.slots import fence_crowded
 from kubeshare.core.units import Memory
 from kubeshare.dialects import families
 from kubeshare.dialects.containers import VGPU_RESOURCE, asks_for_vgpu
@@ -113,12 +114,15 @@ class Placement:
             return {name: words for name in names if name != chosen}
         names = list(names)
         with self._without(demand.uid) as ledger:
+            crowded = {
+                path.partition("/")[0]: why for path, why in fence_crowded(ledger, demand).items()
+            }
             left = self._restrict(ledger, demand, names)
             open_names = [name for name in names if name not in left.excluded]
             fitting = self._fitting(ledger, left.demand, open_names)
             exceeded = left.refusal or self._exceeded_quota(ledger, demand, fitting)
         return {
-            name: left.excluded.get(name) or exceeded or self._refusal(name)
+            name: left.excluded.get(name) or exceeded or crowded.get(name) or self._refusal(name)
             for name in names
             if exceeded or name not in fitting
         }
@@ -170,6 +174,7 @@ class Placement:
                     leaves = holder.demand in leaving or holder.pod_uid in leaving
                     if leaves and ledger.held_by(holder.demand):
                         ledger.release(holder.demand)
+            fence_crowded(ledger, demand)
             return bool(self._score(ledger, demand, (node,)))
 
     def _fitting(self, ledger: Ledger, demand: Demand, names: Iterable[str]) -> frozenset[str]:

@@ -1,7 +1,8 @@
 """A share is given back if the namespace exceeds its quota with what others wrote meanwhile."""
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
+from typing import Any
 
 import pytest
 
@@ -15,6 +16,7 @@ from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Memory
 from kubeshare.core.quota.namespace import NamespaceQuota
 from kubeshare.core.quota.rows import Place
+from kubeshare.core.quota.slots import MAX_SLOTS
 from kubeshare.core.units import GI
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.simulator.control import FakeApiServer, run_virtual
@@ -22,15 +24,18 @@ from kubeshare.simulator.control import FakeApiServer, run_virtual
 Scenario = Callable[[FakeApiServer, VGPUStore, VGPUStore], Awaitable[None]]
 
 QUOTA = NamespaceQuota(name="gpus", micros=500_000)
-CHECK = QuotaCheck(
-    Quotas(lambda namespace: [QUOTA] if namespace == "d" else []),
-    lambda _, model, group: Place("", "", model, group),
-)
+WHOLE = NamespaceQuota(name="gpus", micros=1_500_000)
 
 
-def demand(uid: str, namespace: str = "d") -> Demand:
-    return Demand(
-        uid=uid, name=uid, namespace=namespace, request_micros=300_000, memory=Memory(bytes=1)
+def demand(uid: str, namespace: str = "d", **fields: Any) -> Demand:
+    known: dict[str, Any] = {"request_micros": 300_000, "memory": Memory(bytes=1)} | fields
+    return Demand(uid=uid, name=uid, namespace=namespace, **known)
+
+
+def check(quota: NamespaceQuota) -> QuotaCheck:
+    return QuotaCheck(
+        Quotas(lambda namespace: [quota] if namespace == "d" else []),
+        lambda _, model, group: Place("", "", model, group),
     )
 
 
@@ -38,18 +43,24 @@ def bound(device: str) -> Decision:
     return Decision(outcome="bound", node="n1", devices=(device,), new=(), reasons={})
 
 
-def with_two_programs(scenario: Scenario, *, watching: bool) -> None:
+def with_two_programs(
+    scenario: Scenario,
+    *,
+    watching: bool,
+    quota: NamespaceQuota = QUOTA,
+    holders: Sequence[dict[str, Any]] = (),
+) -> None:
     """Runs a scenario with the vGPUs ``a`` and ``b`` and two stores, whose watches may be late."""
 
     async def main() -> None:
         server = FakeApiServer()
         for name in "ab":
-            server.seed(VGPUS, manifests.vgpu(name, memoryBytes=GI))
+            server.seed(VGPUS, manifests.vgpu(name, "n1", *holders, memoryBytes=GI))
         stores, tasks = [], []
         for program in ("first", "second"):
             client = server.client()
             reflector: Reflector[VGPU] = Reflector(client, VGPUS.into(VGPU))
-            stores.append(VGPUStore(client, reflector, program, CHECK))
+            stores.append(VGPUStore(client, reflector, program, check(quota)))
             tasks.append(asyncio.create_task(reflector.run()))
             await reflector.wait_for_sync()
         server.freeze_watches(frozen=not watching)
@@ -83,3 +94,34 @@ def test_a_late_watch_is_waited_for_only_in_a_namespace_with_a_quota() -> None:
         assert second.held_by("q")
 
     with_two_programs(scenario, watching=False)
+
+
+@pytest.mark.parametrize("watching", [True, False])
+def test_of_two_that_each_keep_a_gpu_for_little_the_later_gives_it_back(*, watching: bool) -> None:
+    async def scenario(_: FakeApiServer, first: VGPUStore, second: VGPUStore) -> None:
+        little: dict[str, Any] = {"request_micros": 20_000, "exclusion": "mine"}
+        await first.reserve(demand("p", **little), bound("a"), attempt=1)
+        with pytest.raises(StaleDecisionError, match="ResourceQuota of namespace d"):
+            await second.reserve(demand("q", **little), bound("b"), attempt=1)
+        assert second.held_by("q") == []
+        await second.refresh("a")
+        await second.reserve(demand("mate", **little), bound("a"), attempt=1)
+        assert second.held_by("mate"), "beside its mate it costs nothing more"
+
+    with_two_programs(scenario, watching=watching, quota=WHOLE)
+
+
+def test_two_programs_do_not_take_the_last_slot_of_a_namespace_both() -> None:
+    victim = manifests.holder("v", namespace="victim")
+    own = [manifests.holder(f"d{number}", namespace="d") for number in range(MAX_SLOTS - 1)]
+
+    async def scenario(_: FakeApiServer, first: VGPUStore, second: VGPUStore) -> None:
+        nothing: dict[str, Any] = {"request_micros": 0}
+        await first.reserve(demand("p", "d", **nothing), bound("a"), attempt=1)
+        with pytest.raises(StaleDecisionError):
+            await second.reserve(demand("q", "d", **nothing), bound("a"), attempt=1)
+        [vgpu] = second.held_by("p")
+        assert len(vgpu.status.holders) == MAX_SLOTS + 1, "it has read what the other has written"
+
+    free = NamespaceQuota(name="none")
+    with_two_programs(scenario, watching=False, quota=free, holders=[victim, *own])

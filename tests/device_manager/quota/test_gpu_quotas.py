@@ -40,6 +40,7 @@ def test_the_columns_name_each_limit(
 ) -> None:
     held: Any = {
         Place(pool="a", model="V100", group="web"): 1_000_000,
+        Place(pool="a", model="V100"): 1_000_000,
         Place(pool="b", model="T4"): 500_000,
     }
     shown = summary(of(*limits), held)

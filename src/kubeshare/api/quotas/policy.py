@@ -1,4 +1,4 @@
-"""Keeps a policy within all quotas of a namespace: the stricter wins."""
+"""Keeps a policy within all quotas of a namespace, the stricter wins, and within its slots."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple
@@ -7,6 +7,7 @@ from kubeshare.core.policies import Policy
 from kubeshare.core.quota.model import QuotaPolicy
 from kubeshare.core.quota.namespace import NamespaceQuota, within_quotas
 from kubeshare.core.quota.rows import Quota
+from kubeshare.core.quota.slots import within_slots
 
 
 def _none(_: str) -> tuple[()]:
@@ -24,8 +25,8 @@ class Quotas(NamedTuple):
         return within_quotas(self.bounded(policy), self.of_namespace)
 
     def bounded(self, policy: Policy) -> QuotaPolicy:
-        """Wrap a policy with the GPUQuotas alone."""
-        return QuotaPolicy(policy, self.by_model, "pending")
+        """Wrap a policy with the GPUQuotas and the bound of slots alone."""
+        return QuotaPolicy(within_slots(policy), self.by_model, "pending")
 
     def limit(self, namespace: str) -> bool:
         """Whether a namespace has any."""

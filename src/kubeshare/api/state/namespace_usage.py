@@ -9,10 +9,11 @@ sees the share of the earlier one.
 import asyncio
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from operator import attrgetter
 from typing import Final, NamedTuple
 
-from kubeshare.api.types.v1 import VGPU, VGPUS, Holder
-from kubeshare.core.quota.namespace import Held
+from kubeshare.api.types.v1 import VGPU, VGPUS
+from kubeshare.core.quota.charge import Held, charges
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.client.client import Client
@@ -21,10 +22,12 @@ WATCH_SECONDS: Final = 2.0
 """Seconds to wait for a watch; then all vGPUs are read instead."""
 
 _VGPUS: Final = VGPUS.into(VGPU)
+_NAMESPACE: Final = attrgetter("namespace")
+_GROUP: Final = attrgetter("group")
 
 
 class Where(NamedTuple):
-    """The node and model of a GPU of which a demand of a group has a share."""
+    """The node and model of a GPU, and the group that has a share of it; "" for none."""
 
     node: str
     model: str
@@ -32,7 +35,14 @@ class Where(NamedTuple):
 
 
 class Usage(NamedTuple):
-    """What a namespace holds: in all, and the micros and the number of its holders by place."""
+    """What a namespace holds.
+
+    Attributes:
+        held: what it is charged in all.
+        micros: what it is charged at each place; without a group, what the namespace is as a
+            whole, its groups included.
+        holders: the number of its holders at each place.
+    """
 
     held: Held
     micros: Mapping[Where, int]
@@ -46,16 +56,20 @@ class _Places:
         self._micros: Counter[Where] = Counter()
         self._holders: Counter[Where] = Counter()
 
-    def add(self, vgpu: VGPU, holder: Holder, sign: int) -> None:
-        """Add a holder, or remove it where ``sign`` is -1."""
-        where = Where(vgpu.spec.node_name, vgpu.spec.model, holder.group)
-        self._micros[where] += sign * holder.request_micros
-        self._holders[where] += sign
-        if not self._holders[where]:
-            del self._holders[where], self._micros[where]
+    def add(self, vgpu: VGPU, namespace: str, sign: int) -> None:
+        """Add the holders of a vGPU, or remove them where ``sign`` is -1."""
+        spec = vgpu.spec
+        own = [holder for holder in vgpu.status.holders if holder.namespace == namespace]
+        grouped = [holder for holder in own if holder.group]
+        of_all = charges(own, spec.memory_bytes, lambda _: "")
+        for group, held in (of_all | charges(grouped, spec.memory_bytes, _GROUP)).items():
+            self._micros[Where(spec.node_name, spec.model, group)] += sign * held.micros
+        for holder in own:
+            self._holders[Where(spec.node_name, spec.model, holder.group)] += sign
 
     def with_held(self, held: Held) -> Usage:
         """The counts at this moment."""
+        self._micros, self._holders = +self._micros, +self._holders
         return Usage(held, dict(self._micros), dict(self._holders))
 
 
@@ -115,37 +129,38 @@ class NamespaceUsage:
         before = change.old or (change.object if is_deleted else None)
         for vgpu, sign in ((before, -1), (None if is_deleted else change.object, 1)):
             if vgpu is not None:
-                for holder in vgpu.status.holders:
-                    self._add(vgpu, holder, sign)
+                self._add(vgpu, sign)
         metadata = change.object.metadata
         for waiter in self._waiters.get(metadata.name, ()):
             if int(metadata.resource_version) >= waiter.version and not waiter.usage.done():
                 waiter.usage.set_result(self._now(waiter.namespace))
 
-    def _add(self, vgpu: VGPU, holder: Holder, sign: int) -> None:
-        held = self._held[holder.namespace]
-        micros, memory_bytes = sign * holder.request_micros, sign * holder.memory_bytes
-        self._held[holder.namespace] = held.plus(micros, memory_bytes)
-        if holder.namespace in self._places:
-            self._places[holder.namespace].add(vgpu, holder, sign)
+    def _add(self, vgpu: VGPU, sign: int) -> None:
+        for namespace, held in _charges(vgpu).items():
+            micros, memory_bytes = sign * held.micros, sign * held.memory_bytes
+            self._held[namespace] = self._held[namespace].plus(micros, memory_bytes)
+            if namespace in self._places:
+                self._places[namespace].add(vgpu, namespace, sign)
 
     def _now(self, namespace: str) -> Usage:
         return self._places[namespace].with_held(self._held[namespace])
 
 
+def _charges(vgpu: VGPU) -> dict[str, Held]:
+    """What each namespace is charged for a vGPU."""
+    return charges(vgpu.status.holders, vgpu.spec.memory_bytes, _NAMESPACE)
+
+
 def _count(vgpus: Iterable[VGPU], namespace: str) -> _Places:
     places = _Places()
     for vgpu in vgpus:
-        for holder in vgpu.status.holders:
-            if holder.namespace == namespace:
-                places.add(vgpu, holder, 1)
+        places.add(vgpu, namespace, 1)
     return places
 
 
 def _sum(vgpus: Sequence[VGPU], namespace: str) -> Usage:
     held = Held()
     for vgpu in vgpus:
-        for holder in vgpu.status.holders:
-            if holder.namespace == namespace:
-                held = held.plus(holder.request_micros, holder.memory_bytes)
+        more = _charges(vgpu).get(namespace, Held())
+        held = held.plus(more.micros, more.memory_bytes)
     return _count(vgpus, namespace).with_held(held)

@@ -1,13 +1,14 @@
-"""Counts what namespaces hold by model and pool, and groups' models."""
+"""Counts what namespaces are charged by model and pool, and groups' models."""
 
 from collections import Counter, defaultdict
 from collections.abc import Mapping
 from collections.abc import Set as AbstractSet
+from operator import attrgetter
 from typing import NamedTuple
 
 from kubeshare.core.ledger.device import Device, FreeGpu, Node
-from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.quota.charge import charges
 from kubeshare.core.quota.rows import Place
 
 
@@ -24,7 +25,7 @@ class NodeKind(NamedTuple):
 
 
 class QuotaIndex:
-    """An index of a ledger: what namespaces hold, the models of groups, the kinds of nodes."""
+    """An index of a ledger: charges of namespaces, models of groups, kinds of nodes."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._nodes = ledger.nodes
@@ -39,7 +40,10 @@ class QuotaIndex:
             self.device_changed(None, device)
 
     def used_by(self, namespace: str) -> Counter[Place]:
-        """The micros that a namespace holds at each place."""
+        """The micros that a namespace is charged at each place, and those of each of its groups.
+
+        A place without a group is for the namespace as a whole, its groups included.
+        """
         used: Counter[Place] = Counter()
         for (node, model, group), micros in self._held.get(namespace, Counter()).items():
             used[self.place(node, model, group)] += micros
@@ -72,12 +76,10 @@ class QuotaIndex:
         """Update the counts of a device and its holders."""
         if before is not None:
             del self._on_node[before.node][before.id]
-            for holder in before.holders:
-                self._count(before, holder, -1)
+            self._count(before, -1)
         if after is not None:
             self._on_node[after.node][after.id] = FreeGpu(after.model, after.memory_bytes)
-            for holder in after.holders:
-                self._count(after, holder, 1)
+            self._count(after, 1)
         for node in {device.node for device in (before, after) if device is not None}:
             self._classify(node)
 
@@ -101,13 +103,22 @@ class QuotaIndex:
             self._kind_of[name] = kind
             self._of_kind[kind].add(name)
 
-    def _count(self, device: Device, holder: Holder, sign: int) -> None:
-        held, where = self._held[holder.namespace], (device.node, device.model, holder.group)
-        held[where] += sign * holder.request_micros
-        if not held[where]:
-            del held[where]
-        if holder.group and device.model:
+    def _count(self, device: Device, sign: int) -> None:
+        holders, total = device.holders, device.memory_bytes
+        for namespace, charge in charges(holders, total, attrgetter("namespace")).items():
+            self._charge(namespace, "", device, sign * charge.micros)
+        grouped = [holder for holder in holders if holder.group]
+        by_group = charges(grouped, total, attrgetter("namespace", "group"))
+        for (namespace, group), charge in by_group.items():
+            self._charge(namespace, group, device, sign * charge.micros)
+        for holder in grouped if device.model else ():
             models = self._groups[holder.namespace, holder.group]
             models[device.model] += sign
             if not models[device.model]:
                 del models[device.model]
+
+    def _charge(self, namespace: str, group: str, device: Device, micros: int) -> None:
+        held, where = self._held[namespace], (device.node, device.model, group)
+        held[where] += micros
+        if not held[where]:
+            del held[where]

@@ -3,7 +3,8 @@
 A row limits what a namespace, or a group in it, holds of one model in some pools; a row that
 names no model or no pool covers all of them. A namespace without rows is unlimited. A namespace
 with rows may use only GPUs that some row covers, and only while every covering row has room.
-What counts is the compute that holders reserve now, so neither rejected nor ended demands count.
+What counts is the compute that holders are charged now (:mod:`kubeshare.core.quota.charge`), so
+neither rejected nor ended demands count.
 
 In addition, the demands of a group stay on the GPU model that the first of them got, as do the
 GPUs of one demand: GPUs of different models do not compute well together. Where a row concerns a
@@ -14,7 +15,7 @@ excludes.
 """
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 
 import msgspec
@@ -22,11 +23,12 @@ import msgspec
 from kubeshare.core import reasons
 from kubeshare.core.decision import Decision, LazyReasons, Outcome
 from kubeshare.core.demand import Demand
-from kubeshare.core.ledger.device import FreeGpu
+from kubeshare.core.ledger.device import Device, FreeGpu
 from kubeshare.core.ledger.history import Snapshot
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import Policy
+from kubeshare.core.quota.charge import WHOLE_GPU, ExclusiveDevices, added
 from kubeshare.core.quota.index import NodeKind, QuotaIndex
 from kubeshare.core.quota.rows import (
     FIELD,
@@ -37,6 +39,7 @@ from kubeshare.core.quota.rows import (
     exceeded,
     uncovered,
 )
+from kubeshare.core.units import MICROS
 
 
 def fixed(quotas: Iterable[Quota]) -> Callable[[str], Sequence[Quota]]:
@@ -70,17 +73,31 @@ class QuotaPolicy:
         """Decide; the field of the decision is ``quota`` or ``group`` if only that prevents it."""
         if not demand.group and not self._quotas(demand.namespace):
             return self._policy(ledger, demand)
+        decision = self._decide(ledger, demand)
+        if not demand.exclusion or decision.node is None:
+            return decision
+        # How many GPUs its shares are charged for shows when they are placed.
+        rows = concerning(self._quotas(demand.namespace), group_of(demand))
+        reason = _exceeded_by(rows, ledger, demand, decision)
+        if not reason:
+            return decision
+        return Decision(outcome=self._refusal, reasons={FIELD: reason}, field=FIELD)
+
+    def _decide(self, ledger: Ledger, demand: Demand) -> Decision:
         bounds = self._bounds(ledger, demand)
         if bounds.nodes is None:
             return self._policy(ledger, bounds.demand)
         nodes = bounds.nodes
-        explain = partial(_explain, ledger.snapshot(), nodes.excluded)
+        explain = partial(_explain, ledger.snapshot(), nodes)
         if bounds.field:
             why = LazyReasons(partial(explain, {bounds.field: bounds.refusal}))
             return Decision(outcome=self._refusal, reasons=why, field=bounds.field)
         with ledger.what_if():
             _fence(ledger, nodes)
             decision = self._policy(ledger, bounds.demand)
+        if nodes.refusal and decision.node is None:
+            why = LazyReasons(lambda: explain({FIELD: nodes.refusal, **decision.reasons}))
+            return Decision(outcome=self._refusal, reasons=why, field=FIELD)
         explained = LazyReasons(partial(explain, decision.reasons))
         return msgspec.structs.replace(decision, reasons=explained)
 
@@ -102,8 +119,7 @@ class QuotaPolicy:
         rows = concerning(self._quotas(demand.namespace), group_of(demand))
         if not rows and not demand.group:
             return _Bounds(demand)
-        index = ledger.index(QuotaIndex)
-        pinned = index.model_of_group(demand.namespace, group_of(demand))
+        pinned = ledger.index(QuotaIndex).model_of_group(demand.namespace, group_of(demand))
         if pinned and demand.model not in ("", pinned):
             why = f"group {group_of(demand)} is on {pinned}, and {demand.model} is asked"
             return _Bounds(demand, _Nodes(), GROUP_FIELD, why)
@@ -111,7 +127,7 @@ class QuotaPolicy:
             demand = msgspec.structs.replace(demand, model=pinned)
         if not rows:
             return _Bounds(demand)
-        return _within(rows, index, demand)
+        return _within(rows, ledger, demand)
 
 
 class Restriction(msgspec.Struct, frozen=True):
@@ -141,12 +157,16 @@ class _Nodes(msgspec.Struct):
         left: those, and those on which nothing is excluded.
         excluded: the nodes with excluded GPUs, by kind, and why for each kind of GPU.
         refusals: the nodes with a GPU that would take it and that is excluded, and why.
+        charged: the ids of vGPUs on which it is charged nothing more; they are not excluded.
+        refusal: why it may use no others; "" if it may.
     """
 
     open: set[str] = msgspec.field(default_factory=set)
     left: set[str] = msgspec.field(default_factory=set)
     excluded: list[tuple[frozenset[str], dict[FreeGpu, str]]] = msgspec.field(default_factory=list)
     refusals: list[tuple[frozenset[str], FreeGpu, str]] = msgspec.field(default_factory=list)
+    charged: set[str] = msgspec.field(default_factory=set)
+    refusal: str = ""
 
     @classmethod
     def within(
@@ -179,6 +199,12 @@ class _Nodes(msgspec.Struct):
             self.left |= names
         self.refusals += [(names, gpu, why_not[gpu]) for gpu in fitting if why_not[gpu]]
 
+    def keep(self, device: Device) -> None:
+        """Leave a vGPU on which the demand is charged nothing more."""
+        self.charged.add(device.id)
+        self.open.add(device.node)
+        self.left.add(device.node)
+
     def first_refusal(self) -> str:
         """Why the first of the nodes is refused."""
         return min((min(map(natural, names)), gpu, why) for names, gpu, why in self.refusals)[2]
@@ -199,10 +225,17 @@ class _Bounds(msgspec.Struct, frozen=True):
     refusal: str = ""
 
 
-def _within(rows: list[Quota], index: QuotaIndex, demand: Demand) -> _Bounds:
-    nodes = _Nodes.within(rows, index, demand, index.used_by(demand.namespace))
+def _within(rows: list[Quota], ledger: Ledger, demand: Demand) -> _Bounds:
+    index = ledger.index(QuotaIndex)
+    held = index.used_by(demand.namespace)
+    nodes = _Nodes.within(rows, index, demand, held)
     if nodes.refusals and not nodes.open:
-        return _Bounds(demand, nodes, FIELD, nodes.first_refusal())
+        nodes.refusal = nodes.first_refusal()
+    if demand.exclusion and nodes.excluded:
+        for device in _charged(rows, ledger, demand, held):
+            nodes.keep(device)
+    if nodes.refusal and not nodes.open:
+        return _Bounds(demand, nodes, FIELD, nodes.refusal)
     if not nodes.excluded:
         return _Bounds(demand)
     return _Bounds(msgspec.structs.replace(demand, nodes=frozenset(nodes.left)), nodes)
@@ -220,8 +253,52 @@ def _why_not(
 ) -> str:
     """Why the quota excludes GPUs of a kind for a demand; "" if it does not."""
     place = kind.place(gpu.model, group_of(demand))
+    if demand.exclusion:
+        why = exceeded(rows, held, place, demand.different_gpus() * MICROS)
+        return uncovered(rows, place) or (why and f"{why}, {WHOLE_GPU}")
     asked = (wanted.compute_on(gpu.memory_bytes) * wanted.count for wanted in demand.reduced())
     return uncovered(rows, place) or exceeded(rows, held, place, sum(asked))
+
+
+def _charged(
+    rows: list[Quota], ledger: Ledger, demand: Demand, held: Counter[Place]
+) -> Iterator[Device]:
+    """The vGPUs charged to the namespace as a whole that rows let the demand use."""
+    devices, group = ledger.index(ExclusiveDevices), group_of(demand)
+    label = ledger.comparable(demand).exclusion
+    of_group = devices.of(demand.namespace, group)
+    for device_id in devices.of(demand.namespace):
+        device = ledger.devices[device_id]
+        asked = demand.nodes is None or device.node in demand.nodes
+        if not asked or device.node not in ledger.nodes or label not in device.exclusions:
+            continue
+        place = ledger.index(QuotaIndex).place(device.node, device.model, group)
+        more = 0 if device_id in of_group else MICROS
+        if not (uncovered(rows, place) or _exceeded(rows, held, place, 0, more)):
+            yield device
+
+
+def _exceeded_by(rows: list[Quota], ledger: Ledger, demand: Demand, decision: Decision) -> str:
+    """The row that a decision about a demand with an exclusion label exceeds; "" if none does."""
+    models = {device.id: device.model for device in decision.new}
+    first, group = decision.devices[0], group_of(demand)
+    model = models[first] if first in models else ledger.devices[first].model
+    index = ledger.index(QuotaIndex)
+    whole, of_group = (added(ledger, demand, decision, of).micros for of in ("", group))
+    place = index.place(decision.node or "", model, group)
+    why = _exceeded(rows, index.used_by(demand.namespace), place, whole, of_group)
+    return why and f"{why}, {WHOLE_GPU}"
+
+
+def _exceeded(
+    rows: list[Quota], held: Counter[Place], place: Place, whole: int, of_group: int
+) -> str:
+    """As :func:`exceeded`, for different charges of the namespace and of the group."""
+    of_namespace = [row for row in rows if not row.group]
+    of_its_group = [row for row in rows if row.group]
+    return exceeded(of_namespace, held, place, whole) or exceeded(
+        of_its_group, held, place, of_group
+    )
 
 
 def _fence(ledger: Ledger, nodes: _Nodes) -> None:
@@ -230,25 +307,21 @@ def _fence(ledger: Ledger, nodes: _Nodes) -> None:
     for names, kinds in nodes.excluded:
         for node in sorted(names & nodes.left):
             for device_id, kind in sorted(index.devices_on(node).items()):
-                if kind in kinds:
+                if kind in kinds and device_id not in nodes.charged:
                     ledger.mark(device_id, fenced=True)
             free = ledger.nodes[node].free
             if not kinds.keys().isdisjoint(free):
                 ledger.set_free(node, tuple(gpu for gpu in free if gpu not in kinds))
 
 
-def _explain(
-    state: Snapshot,
-    excluded: Sequence[tuple[frozenset[str], Mapping[FreeGpu, str]]],
-    of_policy: Mapping[str, str],
-) -> dict[str, str]:
+def _explain(state: Snapshot, nodes: _Nodes, of_policy: Mapping[str, str]) -> dict[str, str]:
     """The reasons of the policy, and the quota's reason for each excluded GPU."""
-    by_node = {node: kinds for names, kinds in excluded for node in names}
+    by_node = {node: kinds for names, kinds in nodes.excluded for node in names}
     ours: dict[str, str] = {}
     devices = [device for device in state.devices.values() if device.node in by_node]
     for device in sorted(devices, key=lambda each: (natural(each.node), natural(each.name))):
         why = by_node[device.node].get(FreeGpu(device.model, device.memory_bytes))
-        if why:
+        if why and device.id not in nodes.charged:
             ours[device.path] = why
     for name in sorted(by_node, key=natural):
         free = [by_node[name][gpu] for gpu in state.nodes[name].free if gpu in by_node[name]]

@@ -1,20 +1,23 @@
 """Namespace quotas: the compute and memory that a namespace may hold.
 
-What counts is what its holders reserve now. A demand beyond the quota is no error: it stays
-pending until its namespace releases something, or the quota changes. The check wraps any policy.
+What counts is what its holders are charged now (:mod:`kubeshare.core.quota.charge`). A demand
+beyond the quota is no error: it stays pending until its namespace releases something, or the quota
+changes. The check wraps any policy.
 """
 
 from collections import defaultdict
 from collections.abc import Callable, Sequence
+from operator import attrgetter
 
 import msgspec
 
-from kubeshare.core.decision import Decision
+from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import Device, Node
-from kubeshare.core.ledger.holder import Holder
+from kubeshare.core.ledger.index.node_devices import NodeDevices
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
+from kubeshare.core.quota.charge import WHOLE_GPU, ExclusiveDevices, Held, added, charges
 from kubeshare.core.quota.rows import FIELD
 from kubeshare.core.units import format_memory, format_share
 
@@ -33,19 +36,8 @@ class NamespaceQuota(msgspec.Struct, frozen=True, kw_only=True):
     memory_bytes: int | None = None
 
 
-class Held(msgspec.Struct, frozen=True):
-    """What a namespace holds."""
-
-    micros: int = 0
-    memory_bytes: int = 0
-
-    def plus(self, micros: int, memory_bytes: int) -> "Held":
-        """This amount and another, which may be negative."""
-        return Held(self.micros + micros, self.memory_bytes + memory_bytes)
-
-
 class HeldIndex:
-    """An index of a ledger: what each namespace holds."""
+    """An index of a ledger: what each namespace is charged."""
 
     def __init__(self, ledger: Ledger) -> None:
         self._held: dict[str, Held] = defaultdict(Held)
@@ -53,16 +45,18 @@ class HeldIndex:
             self.device_changed(None, device)
 
     def of(self, namespace: str) -> Held:
-        """What a namespace holds."""
+        """What a namespace is charged."""
         return self._held.get(namespace, Held())
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
-        """Update what the holders of a device reserve."""
+        """Update what the holders of a device are charged."""
         for device, sign in ((before, -1), (after, 1)):
-            for holder in device.holders if device is not None else ():
-                held = self._held[holder.namespace]
-                self._held[holder.namespace] = held.plus(
-                    sign * holder.request_micros, sign * holder.memory_bytes
+            if device is None:
+                continue
+            of_device = charges(device.holders, device.memory_bytes, attrgetter("namespace"))
+            for namespace, held in of_device.items():
+                self._held[namespace] = self._held[namespace].plus(
+                    sign * held.micros, sign * held.memory_bytes
                 )
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
@@ -81,6 +75,9 @@ def is_exceeded(rows: Sequence[NamespaceQuota], held: Held) -> bool:
 def within_quotas(policy: Policy, quotas: Callable[[str], Sequence[NamespaceQuota]]) -> Policy:
     """Wrap a policy with quotas.
 
+    A demand with an exclusion label for which the policy would take GPUs beyond a quota is placed
+    beside holders of its label instead, on GPUs that its namespace is charged already.
+
     Args:
         policy: decides.
         quotas: namespace → its quotas.
@@ -98,34 +95,61 @@ def within_quotas(policy: Policy, quotas: Callable[[str], Sequence[NamespaceQuot
         reason = _exceeded(rows, ledger, demand, decision) if rows else ""
         if not reason:
             return decision
+        if demand.exclusion:
+            joined = _on_charged_gpus(policy, ledger, demand, reason)
+            if joined.node is not None and not _exceeded(rows, ledger, demand, joined):
+                return joined
         return Decision(outcome="pending", reasons={FIELD: reason}, field=FIELD)
 
     return decide
+
+
+def _on_charged_gpus(policy: Policy, ledger: Ledger, demand: Demand, reason: str) -> Decision:
+    """The decision among the GPUs that the namespace is charged as a whole already.
+
+    Args:
+        policy: decides.
+        ledger: unchanged afterwards.
+        demand: the demand.
+        reason: why it may have no other GPU.
+    """
+    charged = ledger.index(ExclusiveDevices).of(demand.namespace)
+    nodes = {ledger.devices[each].node for each in charged} & ledger.nodes.keys()
+    if demand.nodes is not None:
+        nodes &= demand.nodes
+    others: set[str] = set()
+    with ledger.what_if():
+        for node in sorted(nodes):
+            ledger.set_free(node, ())
+            for device in tuple(ledger.index(NodeDevices).on(node)):
+                if device.id not in charged and device.healthy and not device.fenced:
+                    ledger.mark(device.id, fenced=True)
+                    others.add(device.path)
+        decision = policy(ledger, msgspec.structs.replace(demand, nodes=frozenset(nodes)))
+
+    def reasons() -> dict[str, str]:
+        return {
+            place: reason if place in others or place in nodes else why
+            for place, why in decision.reasons.items()
+        }
+
+    return msgspec.structs.replace(decision, reasons=LazyReasons(reasons))
 
 
 def _exceeded(
     rows: Sequence[NamespaceQuota], ledger: Ledger, demand: Demand, decision: Decision
 ) -> str:
     """The quota that a decision would exceed, with numbers; ``""`` for none."""
-    fresh = {device.id: device.memory_bytes for device in decision.new}
-    totals = [
-        fresh[device_id] if device_id in fresh else ledger.devices[device_id].memory_bytes
-        for device_id in decision.devices
-    ]
-    wanted = [
-        Holder.of_share(demand, share, total)
-        for share, total in zip(demand.per_gpu(), totals, strict=True)
-    ]
-    micros = sum(holder.request_micros for holder in wanted)
-    memory = sum(holder.memory_bytes for holder in wanted)
+    micros, memory = msgspec.structs.astuple(added(ledger, demand, decision))
+    why = f", {WHOLE_GPU}" if demand.exclusion else ""
     held = ledger.index(HeldIndex).of(demand.namespace)
     for row in rows:
         if row.micros is not None and held.micros + micros > row.micros:
             amounts = (row.micros, held.micros, micros)
             most, has, requested = (format_share(amount) for amount in amounts)
-            return f"{row.name} allows {most} GPUs: {has} held, {requested} asked"
+            return f"{row.name} allows {most} GPUs: {has} held, {requested} asked{why}"
         if row.memory_bytes is not None and held.memory_bytes + memory > row.memory_bytes:
             amounts = (row.memory_bytes, held.memory_bytes, memory)
             most, has, requested = (format_memory(amount) for amount in amounts)
-            return f"{row.name} allows {most} of GPU memory: {has} held, {requested} asked"
+            return f"{row.name} allows {most} of GPU memory: {has} held, {requested} asked{why}"
     return ""

@@ -56,6 +56,10 @@ class Quota(msgspec.Struct, frozen=True, kw_only=True):
             and self.group in ("", place.group)
         )
 
+    def counts(self, charged: Place) -> bool:
+        """Whether a charge counts: of the group that the row is for, or of the namespace."""
+        return charged.group == self.group and self.covers(charged)
+
     def __str__(self) -> str:
         gpus = f"{self.model} GPUs" if self.model else "GPUs"
         pools = ", ".join(sorted(self.pools))
@@ -73,15 +77,16 @@ def exceeded(rows: Sequence[Quota], held: Mapping[Place, int], place: Place, mic
 
     Args:
         rows: those that concern the demand.
-        held: the micros that the namespace holds at each place.
+        held: the micros that are charged at each place: to the namespace as a whole where the
+            place has no group, and to each of its groups.
         place: where the shares would be.
-        micros: what they reserve in all.
+        micros: what they are charged in all.
     """
     for row in rows:
         if not row.covers(place):
             continue
         of = row.name or f"quota of {row.namespace}"
-        has = sum(amount for at, amount in held.items() if row.covers(at))
+        has = sum(amount for at, amount in held.items() if row.counts(at))
         if has + micros > row.micros:
             amounts = (row.micros, has, micros)
             most, has_text, asked = (format_share(amount) for amount in amounts)

@@ -96,7 +96,7 @@ class GPUQuotaController:
 def summary(quota: GPUQuota, held: Counter[Place]) -> GPUQuotaSummary:
     """The limits and what the namespace holds within them, as text for people."""
     limits = list(zip(quota.spec.limits, rows_of(quota), strict=True))
-    used = [sum(micros for at, micros in held.items() if row.covers(at)) for _, row in limits]
+    used = [sum(micros for at, micros in held.items() if row.counts(at)) for _, row in limits]
     return GPUQuotaSummary(
         used=", ".join(
             f"{_title(limit)} {format_share(micros)}"

@@ -17,6 +17,7 @@ from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy, policy
 from kubeshare.core.quota.model import QuotaPolicy, fixed
 from kubeshare.core.quota.rows import Quota
+from kubeshare.core.quota.slots import within_slots
 from kubeshare.core.units import parse_gpus
 from kubeshare.dialects.priority_and_gang import Standing
 from kubeshare.dialects.scenario.cluster import Cluster
@@ -126,7 +127,9 @@ def read_scenario(text: bytes | BinaryIO, source: str) -> Scenario:
         cluster.read_node(field)
     reader = _Events(cluster, family)
     events = (reader.read(field) for field in document.items())
-    return Scenario(QuotaPolicy(chosen, fixed(quotas)), cluster, family.written, events)
+    return Scenario(
+        QuotaPolicy(within_slots(chosen), fixed(quotas)), cluster, family.written, events
+    )
 
 
 def _read_label_scope(field: Field) -> LabelScope:
