@@ -1,4 +1,4 @@
-"""Keeps a policy within all quotas of a namespace, the stricter wins, and within its slots."""
+"""Keeps a policy within the quotas and slots of a namespace."""
 
 from collections.abc import Callable, Sequence
 from typing import Final, NamedTuple

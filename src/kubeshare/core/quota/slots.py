@@ -1,4 +1,4 @@
-"""Bounds the holders that a namespace has on a vGPU that other namespaces hold too.
+"""Bounds the holders of a namespace on vGPUs that others hold too.
 
 A vGPU has a bounded number of slots, one for each holder, and a holder may reserve nothing. So
 that no namespace takes all slots of a GPU that another one uses, each takes a quarter at most
