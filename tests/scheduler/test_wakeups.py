@@ -4,6 +4,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any, cast
 
+import pytest
+
 from expectations.scheduling import expect_decided, expect_pending, expect_scheduled
 from expectations.vgpus import expect_holding
 from fakes import manifests
@@ -16,6 +18,7 @@ from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.controller.workqueue import WorkQueue
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import NODES
+from kubeshare.scheduler import explanations
 from kubeshare.scheduler.explanations import PLACES_AT_ONCE, Explanations
 from kubeshare.scheduler.requesters.base import RequesterKey
 from kubeshare.scheduler.wakeups import RESYNC_SECONDS, Wakeups
@@ -174,6 +177,34 @@ async def test_on_a_small_cluster_all_say_what_is_left_now(cluster: FakeCluster)
         await expect_pending(cluster, f"w{number}", "compute 0.55 left, 0.9 asked")
 
 
+@pytest.mark.parametrize("kind", ["SharePod", "Pod"])
+def test_on_a_large_cluster_the_message_stays_for_a_while(
+    kind: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(explanations, "PLACES_AT_ONCE", 0)
+    monkeypatch.setattr(explanations, "_SECONDS_A_PLACE", 0.1)
+
+    @scenario(n1=1)
+    async def play(cluster: FakeCluster) -> None:
+        gpuid = await fill(cluster, "0.5")
+        if kind == "Pod":
+            cluster.plain("w", "0.9")
+        else:
+            cluster.share("w", "0.9", memory="1Gi")
+        await expect_pending(cluster, "w", "compute 0.5 left, 0.9 asked")
+        before = looks(cluster)
+        [only] = holders_of(cluster, gpuid)
+        change_holders(cluster, gpuid, only | {"requestMicros": 450_000})
+        await cluster.until(lambda: looks(cluster) > before)
+        await cluster.quiet(1)
+        await expect_pending(cluster, "w", "compute 0.5 left, 0.9 asked")
+        await cluster.quiet(1000)
+        change_holders(cluster, gpuid, only | {"requestMicros": 440_000})
+        await expect_pending(cluster, "w", "compute 0.56 left, 0.9 asked")
+
+    play()
+
+
 def test_many_events_in_a_row_queue_each_of_those_that_wait_once() -> None:
     """A thousand nodes and a thousand that wait would take seconds otherwise."""
     ranked: list[RequesterKey] = []
@@ -202,19 +233,19 @@ def test_many_events_in_a_row_queue_each_of_those_that_wait_once() -> None:
 
 def test_on_a_large_cluster_the_reasons_of_many_are_renewed_seldom() -> None:
     async def main() -> None:
-        explanations, key = Explanations(), RequesterKey("SharePod", Key("d", "a"))
+        known, key = Explanations(), RequesterKey("SharePod", Key("d", "a"))
         large = Ledger([Node(f"n{number}") for number in range(10 * PLACES_AT_ONCE)])
-        assert explanations.is_due(key)
-        explanations.computed(key, large, 1000)
-        assert not explanations.is_due(key)
+        assert known.is_due(key)
+        known.computed(key, large, 1000)
+        assert not known.is_due(key)
         await asyncio.sleep(10 * RESYNC_SECONDS)
-        assert not explanations.is_due(key), "all of them would take the whole processor"
+        assert not known.is_due(key), "all of them would take the whole processor"
         await asyncio.sleep(100 * RESYNC_SECONDS)
-        assert explanations.is_due(key)
-        explanations.computed(key, Ledger([Node("n1")]), PLACES_AT_ONCE)
-        assert explanations.is_due(key)
-        explanations.computed(key, large, 1)
-        explanations.forget(key)
-        assert explanations.is_due(key)
+        assert known.is_due(key)
+        known.computed(key, Ledger([Node("n1")]), PLACES_AT_ONCE)
+        assert known.is_due(key)
+        known.computed(key, large, 1)
+        known.forget(key)
+        assert known.is_due(key)
 
     run_virtual(main())

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from expectations.pods import expect_condition, expect_event, expect_running
+from expectations.pods import expect_condition, expect_event, expect_running, expect_sharepod_phase
 from expectations.scheduling import (
     assert_pending,
     assert_scheduled,
@@ -427,6 +427,27 @@ async def test_a_member_that_is_done_counts_for_the_others_of_its_job_and_for_no
     await expect_pending(cluster, "d", reason="GangIncomplete")
     cluster.plain("e", "1", labels=labels(2), owner="second job")
     await expect_running(cluster, "d", "e")
+
+
+@scenario(n1=3)
+async def test_a_member_that_failed_does_not_count(cluster: FakeCluster) -> None:
+    cluster.start()
+    for name in "ab":
+        cluster.plain(name, "1", labels=labels(2), owner="job")
+    await expect_running(cluster, "a", "b")
+    for name in "ab":
+        cluster.end(name, "Failed")
+    cluster.plain("c", "1", labels=labels(2), owner="job")
+    await expect_pending(cluster, "c", "1 of the 2 members", reason="GangIncomplete")
+    for name in "xy":
+        cluster.share(name, "1", labels=labels(2, "shares"))
+    await expect_running(cluster, "x", "y")
+    for name in "xy":
+        cluster.end(name, "Failed")
+    await expect_sharepod_phase(cluster, "x", "Failed")
+    await expect_sharepod_phase(cluster, "y", "Failed")
+    cluster.share("z", "1", labels=labels(2, "shares"))
+    await expect_pending(cluster, "z", "1 of the 2 members", reason="GangIncomplete")
 
 
 @scenario(n1=2)

@@ -15,7 +15,7 @@ from expectations.scheduling import (
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
-from kubeshare.kube.resources import EVENTS
+from kubeshare.kube.resources import EVENTS, PODS
 from kubeshare.scheduler.preemption.nominations import NOMINATION_SECONDS
 from kubeshare.simulator.control import Fault
 
@@ -92,6 +92,25 @@ async def test_a_pod_that_starts_after_the_demand_of_high_priority_waits_is_pree
     await cluster.quiet()
     cluster.start("devices")
     await expect_running(cluster, "high")
+    assert evicted(cluster) == ["low"]
+
+
+@scenario(n1=1)
+async def test_a_pod_that_is_marked_while_the_demand_of_high_priority_waits_is_preempted(
+    cluster: FakeCluster,
+) -> None:
+    cluster.configure(preemption=True)
+    cluster.start()
+    cluster.plain("low", "0.7")
+    await expect_running(cluster, "low")
+    cluster.share("high", "0.7", labels=high())
+    await expect_pending(cluster, "high", "compute 0.3 left")
+    await cluster.quiet(30)
+    assert evicted(cluster) == []
+    cluster.server.change(
+        PODS, "low", "default", lambda pod: pod["metadata"]["annotations"].update(MARKED)
+    )
+    await expect_running(cluster, "high", seconds=60)
     assert evicted(cluster) == ["low"]
 
 
