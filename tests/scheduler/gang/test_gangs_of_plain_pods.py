@@ -5,11 +5,12 @@ from typing import Any
 
 from expectations.pods import expect_running
 from expectations.scheduling import expect_pending
-from expectations.vgpus import expect_activated
+from expectations.vgpus import expect_activated, expect_holding
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import gates, holding
 from kubeshare.api.types.constants import VGPU_RESOURCE
-from kubeshare.kube.resources import NODES
+from kubeshare.api.types.v1 import VGPUS
+from kubeshare.kube.resources import NODES, PODS
 from kubeshare.simulator.control import Fault
 from scheduler.gang.test_gangs import labels
 
@@ -102,3 +103,59 @@ async def test_cpu_that_becomes_free_lets_those_in_that_fit_alone_and_not_togeth
     await cluster.quiet()
     cluster.end("other")
     await expect_running(cluster, "a", "b")
+
+
+def requests(cluster: FakeCluster) -> dict[str, int]:
+    """The compute that each pod holds."""
+    return {
+        holder["name"]: holder["requestMicros"]
+        for vgpu in cluster.server.all(VGPUS)
+        for holder in vgpu["status"].get("holders", [])
+    }
+
+
+def ask_for(cluster: FakeCluster, name: str, request: str) -> None:
+    asked = {"kubeshare.nthu/request": request}
+    cluster.server.change(
+        PODS, name, "default", lambda pod: pod["metadata"]["annotations"].update(asked)
+    )
+
+
+async def hold(cluster: FakeCluster) -> None:
+    """Two pods hold their shares, and wait for the GPU."""
+    cluster.actors.node_agents = False
+    cluster.start()
+    for name in "ab":
+        cluster.plain(name, "0.4", labels=labels(2))
+    await expect_holding(cluster, "a", "b")
+    await expect_pending(cluster, "b", "gang g: ", reason="Creating")
+
+
+@scenario(n1=1)
+async def test_a_member_that_asks_for_something_else_gets_that(cluster: FakeCluster) -> None:
+    await hold(cluster)
+    ask_for(cluster, "a", "0.5")
+    await cluster.until(lambda: requests(cluster) == {"a": 500_000, "b": 400_000})
+    cluster.actors.node_agents = True
+    cluster.actors.reconcile()
+    await expect_running(cluster, "a", "b")
+
+
+@scenario(n1=1)
+async def test_a_share_that_only_its_node_can_release_is_waited_for(cluster: FakeCluster) -> None:
+    await hold(cluster)
+    [vgpu] = cluster.server.all(VGPUS)
+
+    def used_before(obj: Raw) -> None:
+        holders = [
+            holder | ({"podUid": "former"} if holder["name"] == "a" else {})
+            for holder in obj["status"]["holders"]
+        ]
+        obj["status"]["holders"] = holders
+
+    cluster.server.change(VGPUS, vgpu["metadata"]["name"], "", used_before)
+    ask_for(cluster, "a", "0.5")
+    words = "gang g: the node has not released the former pod of a yet"
+    for name in "ab":
+        await expect_pending(cluster, name, words, reason="Releasing")
+    assert requests(cluster) == {"a": 400_000}
