@@ -12,6 +12,7 @@ from e2e.space import REST, Space, container
 from e2e.stage import DEVICE_MANAGER, SCHEDULER, Place, Raw, Stage, eventually
 from e2e.stalls import Stalls
 from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.core.quota.slots import MAX_SLOTS
 from kubeshare.lab.control_plane import audit
 
 pytestmark = [pytest.mark.lab, pytest.mark.exhaustive]
@@ -20,7 +21,7 @@ LEASES = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/kubeshare-
 NOWHERE = {"request": "0.01", "memory": "1Mi", "model": "none"}
 """What no GPU here can give, so that no pod is created."""
 SLOTS = 127
-"""All slots of a vGPU but that of its first holder."""
+"""As many as all slots of a vGPU but that of its first holder."""
 STARTED = 10
 """Those of them with a pod that runs: a kubelet admits fewer pods than a vGPU has slots."""
 LARGE = 200
@@ -123,7 +124,7 @@ def writes_of_holders(stage: Stage, gpuid: str) -> list[audit.Request]:
 
 
 @pytest.mark.usefixtures("steady")
-def test_all_slots_of_a_gpu_are_taken_and_left_at_once(
+def test_a_tenant_takes_a_quarter_of_the_slots_of_a_gpu_and_leaves_them_at_once(
     stage: Stage, space: Space, victim: Place
 ) -> None:
     nothing = {"request": "0", "memory": "16Mi", "id": victim.gpuid}
@@ -139,6 +140,7 @@ def test_all_slots_of_a_gpu_are_taken_and_left_at_once(
         "each to hold a slot or to wait for one",
     )
     held = len(stage.holders(victim.gpuid))
+    assert held == MAX_SLOTS + 1
     before = len(writes_of_holders(stage, victim.gpuid))
 
     until_gone(space)

@@ -174,3 +174,20 @@ async def test_the_filter_says_that_a_namespace_has_its_slots(cluster: FakeClust
     assert why.startswith("32 of its 128 slots are this namespace's")
     status, error = await bind(cluster, "a", "n1")
     assert (status, "32 of its 128 slots" in error) == (500, True)
+
+
+@scenario(n1=2, n2=2)
+async def test_two_replicas_at_once_take_one_gpu_with_labels_of_their_own(
+    cluster: FakeCluster,
+) -> None:
+    limit(cluster, {"gpus": "1500m"})
+    await start(cluster, *REPLICAS)
+    for name in "ab":
+        pod(cluster, name, 1, annotations={"kubeshare.nthu/exclusion": name})
+    cluster.server.freeze_watches()
+    await asyncio.gather(bind(cluster, "a", "n1"), bind(cluster, "b", "n2", replica=REPLICAS[1]))
+    cluster.server.freeze_watches(frozen=False)
+    await cluster.quiet(1)
+    await asyncio.gather(*(schedule(cluster, name, *REPLICAS, attempts=3) for name in "ab"))
+    assert sum(bound(the_pod(cluster, name)) for name in "ab") == 1
+    await expect_used(cluster, ("GPUs 1", "GPUs 1.5"))
