@@ -7,14 +7,21 @@ from functools import partial
 from kubeshare.api.configuration import ConfigMap, DynamicConfiguration, watch_configuration
 from kubeshare.api.quotas.gpu_quotas import GPUQuotas
 from kubeshare.api.quotas.policy import Quotas
-from kubeshare.api.quotas.resource_quotas import QUOTAS, ResourceQuota, ResourceQuotas
+from kubeshare.api.quotas.resource_quotas import (
+    QUOTAS,
+    ResourceQuota,
+    ResourceQuotas,
+    limits_gpus,
+)
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.stripping import strip, strip_pod
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.gpu_quota import GPUQUOTAS, GPUQuota
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.quota.charge import ExclusiveDevices
 from kubeshare.core.quota.index import QuotaIndex
+from kubeshare.core.quota.namespace import HeldIndex
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.client.client import Client
@@ -50,10 +57,14 @@ class ClusterInformers:
             attach(ledger)
             if len(self.gpuquotas.store):
                 ledger.index(QuotaIndex)
+                ledger.index(ExclusiveDevices)
+            if any(map(limits_gpus, self.resourcequotas.store.snapshot().values())):
+                ledger.index(HeldIndex)
+                ledger.index(ExclusiveDevices)
 
         async def prepare() -> None:
             needed = (self.vgpus, self.gpunodes, self.nodes, self.pods)
-            for reflector in (*needed, self.configmaps, self.gpuquotas):
+            for reflector in (*needed, self.configmaps, self.gpuquotas, self.resourcequotas):
                 await reflector.wait_for_sync()
             await self.cluster_state.prepare_ledger(attach_all)
 

@@ -60,8 +60,6 @@ class Charged(Protocol):
         """Its exclusion label; "" for none."""
 
 
-_NOTHING: Final = Held()
-
 AHolder = TypeVar("AHolder", bound=Charged)
 Who = TypeVar("Who", bound=Hashable)
 
@@ -76,14 +74,15 @@ def charges(
         gpu_memory_bytes: the memory of the GPU.
         who: whom a holder is charged to.
     """
-    found: dict[Who, Held] = {}
-    whole: set[Who] = set()
+    reserved: dict[Who, tuple[int, int]] = {}
+    whole: dict[Who, Held] = {}
     for holder in holders:
         key = who(holder)
-        found[key] = found.get(key, _NOTHING).plus(holder.request_micros, holder.memory_bytes)
+        micros, memory = reserved.get(key, (0, 0))
+        reserved[key] = micros + holder.request_micros, memory + holder.memory_bytes
         if holder.exclusion:
-            whole.add(key)
-    return found | dict.fromkeys(whole, Held(MICROS, gpu_memory_bytes))
+            whole[key] = Held(MICROS, gpu_memory_bytes)
+    return {key: whole.get(key) or Held(*sums) for key, sums in reserved.items()}
 
 
 class ExclusiveDevices:
