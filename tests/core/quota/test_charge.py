@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
+from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node, share
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand, Share
 from kubeshare.core.ledger.device import Node
@@ -218,7 +218,12 @@ def test_no_sequence_holds_more_gpus_than_the_quota(seed: int, row: Quota | Name
         label, namespace = draw.choice(["", "x", "y"]), draw.choice("aab")
         request = draw.choice(["0", "0.2", "0.5"])
         fields = {"exclusion": label, "namespace": namespace}
-        outcomes.add(ask(decide, ledger, f"p{number}", request, **fields).field or "")
+        free = 1_500_000 - _used(ledger)
+        decision = ask(decide, ledger, f"p{number}", request, **fields)
+        outcomes.add(decision.field or "")
+        if decision.field == "quota":
+            assert free < (MICROS if label else share(request))
+            assert not label or not _beside_mates(ledger, label, share(request))
         used = _used(ledger)
         assert used <= 1_500_000
         assert ledger.index(HeldIndex).of("a").micros == used
@@ -234,3 +239,12 @@ def _used(ledger: Ledger) -> int:
         exclusive = any(holder.exclusion for holder in own)
         used += MICROS if exclusive else sum(holder.request_micros for holder in own)
     return used
+
+
+def _beside_mates(ledger: Ledger, label: str, request: int) -> bool:
+    """Whether a GPU has room that is charged to the namespace for holders of the label."""
+    return any(
+        (holder.namespace, holder.exclusion) == ("a", label) and device.compute_left >= request
+        for device in ledger.devices.values()
+        for holder in device.holders
+    )
