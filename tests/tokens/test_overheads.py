@@ -6,6 +6,7 @@ from typing import Any
 
 import pynvml
 import pytest
+from structlog.testing import capture_logs
 
 from deadlines import DEADLINE_S
 from kubeshare.simulator.control import until
@@ -99,6 +100,13 @@ def test_what_the_library_counts_beyond_the_driver_is_no_overhead(
     assert machine.reported[0] == ("c", GPU_A, 0)
 
 
+def test_a_process_without_memory_has_no_overhead(machine: Machine, paths: Paths) -> None:
+    machine.commands = {"c": (grant("c"), [7, 8])}
+    machine.driver = {(GPU_A, 7): 0, (GPU_A, 8): 500}
+    machine.watch(paths, samples=2)
+    assert set(machine.reported) == {("c", GPU_A, 500)}
+
+
 def test_nothing_is_reported_where_the_driver_does_not_report_a_process(
     machine: Machine, paths: Paths
 ) -> None:
@@ -111,9 +119,12 @@ def test_nothing_is_reported_where_the_driver_does_not_report_a_process(
 def test_a_driver_that_does_not_answer_is_asked_again(machine: Machine, paths: Paths) -> None:
     machine.commands = {"c": (grant("c"), [7])}
     machine.driver = pynvml.NVMLError(pynvml.NVML_ERROR_UNKNOWN)
-    machine.watch(paths, samples=3)
+    with capture_logs() as logs:
+        machine.watch(paths, samples=3)
     assert len(machine.asked) > 3
     assert not machine.reported
+    words = {"event": "contexts are not charged: the driver does not answer"}
+    assert logs == [words | {"reason": str(machine.driver), "log_level": "warning"}]
 
 
 def test_a_larger_overhead_is_believed_when_two_samples_agree() -> None:

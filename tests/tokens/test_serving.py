@@ -13,21 +13,23 @@ from typing import Any
 import pytest
 import structlog
 from click.testing import CliRunner
+from structlog.testing import capture_logs
 
 from deadlines import DEADLINE_S
 from kubeshare.core.token import DECAYED_AVERAGE, SLIDING_WINDOW
 from kubeshare.kube.controller import health
 from kubeshare.simulator.control import until
 from kubeshare.tokens import __main__ as program
-from kubeshare.tokens import serving
+from kubeshare.tokens import overheads, serving
 from kubeshare.tokens.arbitration import Rules
 from kubeshare.tokens.client import ask_snapshot
 from kubeshare.tokens.daemon import AnotherDaemonError, Daemon
 from kubeshare.tokens.files.grants import remove_grant, write_grant
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.statuses import read_status
+from kubeshare.tokens.metrics import TokenCollector
 from kubeshare.tokens.serving import IdleExit, Options, serve
-from tokens.helpers import grant
+from tokens.helpers import GPU_A, Page, grant
 
 
 @pytest.fixture(autouse=True)
@@ -196,6 +198,44 @@ def test_probes_and_metrics_are_served(paths: Paths, monkeypatch: pytest.MonkeyP
     run(scenario)
 
 
+def test_one_that_stands_by_is_ready_and_has_no_claims(
+    paths: Paths, starts: list[Paths], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    collectors: list[TokenCollector] = []
+
+    async def serve_metrics(
+        entries: Callable[[], list[dict[str, Any]]], dropped: Callable[[], int], port: int
+    ) -> None:
+        assert port == 9
+        collectors.append(TokenCollector(entries, dropped))
+        await asyncio.Event().wait()
+
+    monkeypatch.setattr(serving, "_serve_metrics", serve_metrics)
+
+    async def scenario() -> None:
+        paths.make()
+        write_grant(paths, grant("a"))
+        first = Daemon(paths, asyncio.get_running_loop())
+        second = asyncio.create_task(serve(paths, Options(port=9, stands_by=True)))
+        await until(lambda: collectors and len(starts) > 2, seconds=DEADLINE_S)
+        assert claims(collectors[0]) == set()
+        first.close()
+        await until(paths.control.exists, seconds=DEADLINE_S)
+        assert claims(collectors[0]) == {"a"}
+        terminate()
+        await second
+
+    run(scenario)
+
+
+def claims(collector: TokenCollector) -> set[str]:
+    """The claims that have metrics; the number of dropped connections is there without any."""
+    samples = [sample for metric in collector.collect() for sample in metric.samples]
+    assert samples[-1].name == "kubeshare_token_connections_dropped_total"
+    assert samples[-1].value == 0
+    return {sample.labels["claim"] for sample in samples[:-1]}
+
+
 @pytest.mark.parametrize(
     ("arguments", "options"),
     [
@@ -238,3 +278,71 @@ def test_what_hinders_the_program_is_said(
     result = CliRunner().invoke(program.main, ["--run-folder", str(tmp_path)])
     assert result.output == f"kubeshare.tokens: {error}\n"
     assert result.exit_code == code
+
+
+@pytest.fixture
+def loaded(monkeypatch: pytest.MonkeyPatch) -> list[object]:
+    """The libraries that were loaded; ``libnone.so`` is not there."""
+    names: list[object] = []
+
+    def load(name: object) -> None:
+        names.append(name)
+        if name == "libnone.so":
+            raise OSError("not there")
+
+    monkeypatch.setattr(serving, "ctypes", SimpleNamespace(CDLL=load))
+    monkeypatch.setattr(serving, "_NVML_DELAY_S", 0.0)
+    return names
+
+
+def test_commands_are_charged_what_the_driver_counts(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, loaded: list[object]
+) -> None:
+    ended = asyncio.Event()
+
+    async def watch(given: Paths, held: Callable[[], object], report: Callable[..., None]) -> None:
+        assert (given, held()) == (paths, {})
+        report("a", GPU_A, 7)
+        report("gone", GPU_A, 7)
+        try:
+            await asyncio.Event().wait()
+        finally:
+            ended.set()
+
+    monkeypatch.setattr(overheads, "watch", watch)
+
+    async def scenario() -> None:
+        paths.make()
+        write_grant(paths, grant("a"))
+        task = asyncio.create_task(serve(paths, Options(nvml="libfake.so")))
+        page = paths.claim("a") / "page"
+        await until(lambda: page.exists() and Page(page).cell()[8] == 7, seconds=DEADLINE_S)
+        terminate()
+        await task
+        assert ended.is_set()
+
+    run(scenario)
+    assert loaded == ["libfake.so"]
+
+
+def test_without_nvml_commands_are_served_all_the_same(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, loaded: list[object]
+) -> None:
+    monkeypatch.delattr(overheads, "watch")
+
+    async def scenario() -> None:
+        paths.make()
+        task = asyncio.create_task(serve(paths, Options(nvml="libnone.so")))
+        await until(lambda: loaded, seconds=DEADLINE_S)
+        write_grant(paths, grant("a"))
+        await until(lambda: granted(paths, "a"), seconds=DEADLINE_S)
+        terminate()
+        await task
+
+    with capture_logs() as logs:
+        run(scenario)
+    [warning] = [each for each in logs if each["log_level"] == "warning"]
+    assert (warning["event"], warning["error"]) == (
+        "contexts are not charged: no NVML",
+        "not there",
+    )

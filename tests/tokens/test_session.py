@@ -1,10 +1,13 @@
 """The events that a session's messages cause."""
 
+import errno
+import os
 import socket
 from collections.abc import Iterator
 
 import pytest
 
+from kubeshare.tokens import session as session_module
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.session import Session
 from kubeshare.tokens.wire.protocol import (
@@ -75,6 +78,75 @@ class Process:
 @pytest.fixture
 def loop() -> Loop:
     return Loop()
+
+
+def test_a_process_that_drains_may_say_that_it_is_busy(
+    session: Session, processes: list[Process], recorder: Recorder
+) -> None:
+    epoch = close_gate(session, processes)
+    processes[0].drain(epoch, 100)
+
+    processes[0].send(Message(MessageType.BUSY, epoch=epoch))
+    processes[1].send(Message(MessageType.BUSY, epoch=epoch - 1))
+    assert recorder.events == []
+    processes[1].send(Message(MessageType.BUSY, epoch=epoch))
+
+    assert recorder.events == [("busy", 0)]
+
+
+def test_a_process_that_joins_a_watched_session_is_asked_too(
+    session: Session, processes: list[Process], recorder: Recorder, paths: Paths, loop: Loop
+) -> None:
+    session.watch(0)
+    (epoch,) = {process.receive().epoch for process in processes}
+    joined = Process(paths, loop)
+    asked = joined.receive()
+    assert (asked.type, asked.epoch) == (MessageType.WATCH, epoch)
+    for process in processes:
+        process.send(Message(MessageType.IDLE, epoch=epoch))
+    joined.send(Message(MessageType.IDLE, epoch=epoch + 1))
+    assert recorder.events == []
+    joined.send(Message(MessageType.IDLE, epoch=epoch))
+    joined.send(Message(MessageType.IDLE, epoch=epoch))
+    assert recorder.events == [("idle", 0)]
+    joined.close()
+
+
+def test_a_session_is_gone_with_its_last_process(
+    session: Session, processes: list[Process], recorder: Recorder
+) -> None:
+    assert session.processes == 2
+    assert session.pids == [os.getpid()]
+    close_gate(session, processes)
+    processes[0].close()
+    assert recorder.events == []
+    processes[1].close()
+    assert recorder.events == [("gone",)]
+    assert (session.processes, session.pids) == (0, [])
+
+
+@pytest.fixture
+def full(monkeypatch: pytest.MonkeyPatch, processes: list[Process]) -> list[Process]:
+    """As many processes as a session may have."""
+    monkeypatch.setattr(session_module, "PROCESSES_MAX", len(processes))
+    return processes
+
+
+@pytest.mark.parametrize(
+    "answers", [(GrantState.ACTIVE, errno.EAGAIN), (GrantState.REFUSED, errno.EPERM)]
+)
+def test_a_process_that_is_turned_away_is_told_whether_to_try_again(
+    session: Session, full: list[Process], paths: Paths, loop: Loop, answers: tuple[GrantState, int]
+) -> None:
+    state, code = answers
+    session.set_state(state)
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as third:
+        third.connect(str(paths.claim("a") / "socket"))
+        loop.turn()
+        answer = Message.unpack(third.recv(MESSAGE.size, socket.MSG_DONTWAIT))
+        assert (answer.type, answer.value) == (MessageType.REFUSED, code)
+        assert third.recv(MESSAGE.size, socket.MSG_DONTWAIT) == b""
+    assert session.processes == len(full)
 
 
 @pytest.fixture

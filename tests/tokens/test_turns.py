@@ -213,6 +213,24 @@ def test_a_holder_that_hangs_is_bypassed(virtual: VirtualDaemon) -> None:
     assert virtual.view("a")["bypasses"] == 1
 
 
+def test_a_holder_whose_work_takes_long_is_waited_for(virtual: VirtualDaemon) -> None:
+    virtual.grant(grant("a", quota_ns=5 * MS))
+    virtual.grant(grant("b"))
+    first, second = virtual.client("a"), virtual.client("b")
+    first.open()
+    second.want()
+    asked = first.receive_until(MessageType.CLOSING)
+
+    for _ in range(20):
+        virtual.now += 100 * MS
+        first.send(MessageType.BUSY, epoch=asked.epoch)
+        assert virtual.view("a")["state"] == "closing"
+    first.send(MessageType.DRAINED, epoch=asked.epoch, time_ns=virtual.now)
+
+    assert second.page.gate is GateState.OPEN
+    assert virtual.view("a")["bypasses"] == 0
+
+
 def test_use_is_charged_to_the_end_that_the_gpu_had(virtual: VirtualDaemon) -> None:
     virtual.grant(grant("a", quota_ns=20 * MS))
     virtual.grant(grant("b"))

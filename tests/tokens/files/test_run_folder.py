@@ -70,3 +70,10 @@ def test_each_user_has_a_run_folder(
     monkeypatch.setattr(os, "geteuid", lambda: uid)
 
     assert default_run_folder() == Path(folder)
+
+
+def test_the_folders_above_the_run_folder_are_made(tmp_path: Path) -> None:
+    nested = Paths(tmp_path / "not" / "there" / "run")
+    for _ in range(2):
+        nested.make()
+    assert all(folder.is_dir() for folder in (nested.grants, *nested.made))
