@@ -18,6 +18,7 @@ from kubeshare.kube.conditions import to_raw
 from kubeshare.kube.meta import Condition
 
 Operation = dict[str, Any]
+Identities = frozenset[tuple[str, str]]
 
 
 class HolderMissingError(Exception):
@@ -76,6 +77,12 @@ def _set_summary(holders: Sequence[Holder]) -> Operation:
 def _set(member: str, value: object) -> Operation:
     """The operation that sets one member of ``status``; those of a newer release stay."""
     return {"op": "add", "path": f"/status/{member}", "value": value}
+
+
+def identities(vgpu: VGPU | None) -> Identities:
+    """Demand and share of each holder of a vGPU; none if it does not exist."""
+    found = vgpu.status.holders if vgpu is not None else ()
+    return frozenset((each.demand, each.share) for each in found)
 
 
 def add(vgpu: VGPU, holder: Holder) -> list[Operation]:

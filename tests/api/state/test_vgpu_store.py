@@ -1,5 +1,6 @@
 """The pool of vGPUs: parts are taken all or none, and changed by whoever looked last."""
 
+import asyncio
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -62,6 +63,43 @@ def test_several_gpus_are_taken_in_the_order_of_their_ids() -> None:
         await pool.reserve(TWO, bound("b", "a"), attempt=1)
         patched = [each.path.name for each in server.requests if each.verb == "patch"]
         assert patched == ["a", "b"]
+        assert [vgpu.metadata.name for vgpu in pool.held_by("u")] == ["a", "b"]
+
+    with_pool(scenario, "a", "b")
+
+
+def reserve_while(pool: VGPUStore, server: FakeApiServer) -> asyncio.Task[None]:
+    """Begins to reserve shares of ``a`` and ``b``; the write to ``a`` takes a second."""
+    server.inject(Fault.slow(1.0), verb="patch", resource="vgpus/status", name="a")
+    return asyncio.create_task(pool.reserve(TWO, bound("a", "b"), attempt=1))
+
+
+async def write_holders(server: FakeApiServer, pool: VGPUStore, *holders: Raw) -> None:
+    """Another program sets the holders of ``b``, and the store learns of it."""
+    server.change(VGPUS, "b", "", lambda vgpu: vgpu.update(status={"holders": list(holders)}))
+    await pool.refresh("b")
+
+
+def test_who_comes_while_the_first_of_several_gpus_is_written_makes_it_stale() -> None:
+    async def scenario(server: FakeApiServer, pool: VGPUStore) -> None:
+        reserving = reserve_while(pool, server)
+        await asyncio.sleep(0.5)
+        await write_holders(server, pool, manifests.holder("other", exclusion="mine"))
+        with pytest.raises(StaleDecisionError, match="vGPU b has other holders"):
+            await reserving
+        assert held(server, "a") == []
+        assert [each["demand"] for each in held(server, "b")] == ["other"]
+
+    with_pool(scenario, "a", "b")
+
+
+def test_who_leaves_while_the_first_of_several_gpus_is_written_changes_nothing() -> None:
+    async def scenario(server: FakeApiServer, pool: VGPUStore) -> None:
+        await write_holders(server, pool, manifests.holder("other"))
+        reserving = reserve_while(pool, server)
+        await asyncio.sleep(0.5)
+        await write_holders(server, pool)
+        await reserving
         assert [vgpu.metadata.name for vgpu in pool.held_by("u")] == ["a", "b"]
 
     with_pool(scenario, "a", "b")

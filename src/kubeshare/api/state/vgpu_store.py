@@ -12,7 +12,7 @@ from typing import NamedTuple, Protocol
 
 from kubeshare.api import holders
 from kubeshare.api.holder_codec import encode_share
-from kubeshare.api.holders import Operation
+from kubeshare.api.holders import Identities, Operation
 from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.state.namespace_usage import NamespaceUsage, Usage
 from kubeshare.api.types.constants import POOL_STATIC
@@ -96,7 +96,9 @@ class VGPUStore:
         self._check = check
         self._usage = NamespaceUsage(client, reflector)
         self._latest = AssumeCache(reflector)
-        self._latest.add_index(_BY_HOLDER, _demands)
+        self._latest.add_index(
+            _BY_HOLDER, lambda vgpu: {each.demand for each in vgpu.status.holders}
+        )
         self._latest.add_index(_BY_NODE, lambda vgpu: [vgpu.spec.node_name])
         self._latest.add_index(_BY_UUID, _uuids)
         self._latest.add_index(
@@ -227,6 +229,8 @@ class VGPUStore:
             StaleDecisionError: the state has changed, or others have used a quota of the namespace
                 at the same moment; none of the demands holds anything.
         """
+        names = {name for each in reservations for name in each.decision.devices}
+        beside = {name: holders.identities(self.get(name)) for name in names}
         for reservation in reservations:
             for device in reservation.decision.new:
                 await self.create(device, "onDemand")
@@ -238,13 +242,13 @@ class VGPUStore:
         added: list[tuple[str, str]] = []
         written: dict[str, VGPU] = {}
         for name, share, reservation in sorted(holders_to_add, key=itemgetter(0)):
-            demand = reservation.demand
             try:
-                written[name] = await self._add(name, demand, share, reservation.attempt)
+                written[name] = await self._add(name, share, reservation, beside[name])
             except StaleDecisionError:
                 await self._roll_back_all(written, added)
                 raise
-            added.append((name, demand.uid))
+            beside[name] = holders.identities(written[name])
+            added.append((name, reservation.demand.uid))
         if exceeded := await self._exceeded_quota(reservations, written.values()):
             await self._roll_back_all(written, added)
             raise StaleDecisionError(f"others have used a quota meanwhile: {exceeded}")
@@ -418,13 +422,17 @@ class VGPUStore:
         except (ConflictError, NotFoundError):
             await self.refresh(name)
 
-    async def _add(self, name: str, demand: Demand, share_name: str, attempt: int) -> VGPU:
-        vgpu = self.get(name)
+    async def _add(
+        self, name: str, share_name: str, reservation: Reservation, beside: Identities
+    ) -> VGPU:
+        demand, vgpu = reservation.demand, self.get(name)
         if vgpu is None:
             raise StaleDecisionError(f"vGPU {name} is gone")
+        if not holders.identities(vgpu) <= beside:
+            raise StaleDecisionError(f"vGPU {name} has other holders meanwhile")
         share = demand.named(share_name)
         assert share is not None, "a decision places the shares of its demand"
-        holder = encode_share(demand, share, vgpu.spec.memory_bytes, attempt)
+        holder = encode_share(demand, share, vgpu.spec.memory_bytes, reservation.attempt)
         try:
             return await self._patch(vgpu, holders.add(vgpu, holder))
         except (ConflictError, InvalidError, NotFoundError) as error:
@@ -489,7 +497,3 @@ def one_of_each_demand(vgpu: VGPU) -> list[Holder]:
 
 def _uuids(vgpu: VGPU) -> list[str]:
     return [vgpu.spec.uuid] if vgpu.spec.uuid else []
-
-
-def _demands(vgpu: VGPU) -> set[str]:
-    return {holder.demand for holder in vgpu.status.holders}
