@@ -8,7 +8,7 @@ from typing import Any
 
 from bench.lab.steps import CREATED, Steps
 from kubeshare.api.types import core_v1
-from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
+from kubeshare.api.types.constants import NVIDIA_DRA_DRIVER, WHOLE_GPU_RESOURCE
 from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
@@ -99,6 +99,12 @@ class Bench:
         needs = {"limits": {WHOLE_GPU_RESOURCE: "1"}}
         spec = _spec(token=token) | {"containers": [_CONTAINER | {"resources": needs}]}
         return await self._start_and_end(PODS, spec, number)
+
+    async def claiming(self) -> list[float]:
+        """The same of a pod with a claim of NVIDIA's DRA driver for a whole GPU."""
+        needs = {"limits": {f"deviceclass.resource.kubernetes.io/{NVIDIA_DRA_DRIVER}": "1"}}
+        spec = _spec(token=False) | {"containers": [_CONTAINER | {"resources": needs}]}
+        return await self._start_and_end(PODS, spec, 1)
 
     async def sharing(self, number: int = 1, *, token: bool = False, **gpu: Any) -> list[float]:
         """The same of SharePods that ask for a quarter of a GPU, or for what ``gpu`` says."""
