@@ -22,6 +22,7 @@ from kubeshare.kube.controller.controller import (
     InBackground,
     RequeueAfter,
     TerminalError,
+    earliest,
     own_key,
 )
 from kubeshare.kube.logs import add_reconcile_context
@@ -397,3 +398,9 @@ def test_reconciles_that_await_nothing_let_others_run_between_them() -> None:
         assert order.index("other", 2) < 10, "the Lease waited for all keys"
 
     run_virtual(main())
+
+
+def test_the_earliest_of_several_requeues_counts() -> None:
+    assert earliest(None, RequeueAfter(7), RequeueAfter(3), None) == RequeueAfter(3)
+    assert earliest(None, None) is None
+    assert earliest() is None

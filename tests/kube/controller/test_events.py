@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kube.expectations import expect_true, expect_value
+from kubeshare.kube.controller import events
 from kubeshare.kube.controller.events import (
     ATTEMPTS,
     BURST,
@@ -426,3 +427,53 @@ def test_an_end_writes_only_what_is_not_written(server: FakeApiServer) -> None:
 )
 def test_a_note_is_cut_to_bytes_not_letters(note: str, limit: int, cut: str) -> None:
     assert truncate_note(note, limit) == cut
+
+
+def test_of_too_many_events_the_oldest_is_forgotten(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "REMEMBERED", 2)
+
+    async def main() -> None:
+        made, running = recorder(server)
+        for note in ("a", "b", "a", "c", "a", "b"):
+            wait(made, note)
+            await asyncio.sleep(1)
+        # Repetitions of "a" are counted; "b" was the least recent one when "c" came.
+        assert [each.verb for each in server.requests] == [
+            *("create", "create", "patch", "create", "create")
+        ]
+        assert [each["note"] for each in server.all(EVENTS)].count("b") == 2
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_an_object_whose_budget_was_forgotten_has_a_new_one(
+    server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(events, "REMEMBERED", 1)
+    other = ObjectReference(api_version="v1", kind="Pod", namespace="a", name="q", uid="u2")
+
+    async def main() -> None:
+        made = EventRecorder(server.client(), "example.test/program", "program-0")
+        for number in range(BURST + 1):
+            wait(made, str(number))
+        assert made.dropped == 1
+        made.emit(other, "R", "A", "n")
+        wait(made, "more")
+        assert made.dropped == 1
+
+    run_virtual(main())
+
+
+def test_a_reference_names_the_object_and_its_state(server: FakeApiServer) -> None:
+    metadata = {"name": "p", "namespace": "a", "uid": "u1", "resourceVersion": "7"}
+    assert reference(PODS, {"metadata": metadata}) == ObjectReference(
+        api_version="v1",
+        kind="Pod",
+        name="p",
+        namespace="a",
+        uid="u1",
+        resource_version="7",
+    )

@@ -250,6 +250,9 @@ def test_a_renewal_without_an_answer_leaves_time_for_a_second_one(server: FakeAp
         await asyncio.sleep(60)
         assert first.leading
         assert first.error is None
+        hung, second, third = [each.at for each in server.requests if each.verb == "patch"][:3]
+        assert second - hung == pytest.approx(8 / 3 + 0.55, abs=0.01)
+        assert third - second == pytest.approx(4, abs=0.01)
         await first.stop()
 
     run_virtual(main())
