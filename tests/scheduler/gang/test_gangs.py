@@ -21,7 +21,7 @@ from fakes.cluster.state import gates, holding, is_scheduled
 from kubeshare.api.affinity_terms import require_node
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.core.gang import GangPlacement, placements
-from kubeshare.kube.resources import NODES
+from kubeshare.kube.resources import NODES, PODS
 from kubeshare.simulator.control import Fault, run_virtual
 
 Raw = dict[str, Any]
@@ -407,6 +407,38 @@ async def test_a_gang_that_is_moved_on_has_no_more_time_than_others_to_start(
     moved = asyncio.get_running_loop().time()
     await expect_pending(cluster, "a", reason="GangTimedOut", seconds=120)
     assert asyncio.get_running_loop().time() - moved < 55
+    assert not holding(cluster)
+
+
+@scenario(n1=2)
+async def test_a_gang_that_is_made_anew_does_not_wait_for_the_time_of_the_former_one(
+    cluster: FakeCluster,
+) -> None:
+    cluster.configure(gangTimeoutSeconds=60)
+    cluster.actors.node_agents = False
+    cluster.start()
+    for name in "ab":
+        cluster.plain(name, "0.6", labels=labels(2))
+    await expect_pending(cluster, "b", reason="Creating")
+    await expect_pending(cluster, "a", reason="GangTimedOut", seconds=120)
+    words = "gang g: it has not started within 60 s, and others have their turn; "
+    assert_pending(cluster, "b", words, reason="GangTimedOut")
+    for name in "ab":
+        cluster.server.remove(PODS, name, "default")
+    await cluster.quiet(1)
+    for name in "ab":
+        cluster.plain(name, "0.6", labels=labels(2))
+    await expect_holding(cluster, "a", "b", seconds=5)
+    # Its own time begins now, too.
+    for name in "ab":
+        cluster.server.remove(PODS, name, "default")
+    await cluster.quiet(40)
+    for name in "ab":
+        cluster.plain(name, "0.6", labels=labels(2))
+    await expect_holding(cluster, "a", "b", seconds=5)
+    await cluster.quiet(50)
+    assert holding(cluster) == ["a", "b"]
+    await expect_pending(cluster, "a", reason="GangTimedOut", seconds=15)
     assert not holding(cluster)
 
 

@@ -2,7 +2,7 @@
 
 import pytest
 
-from expectations.pods import expect_running
+from expectations.pods import expect_evictions, expect_running
 from expectations.scheduling import (
     assert_pending,
     assert_scheduled,
@@ -198,3 +198,29 @@ async def test_a_gang_on_one_node_evicts_from_that_node_only(cluster: FakeCluste
     await expect_running(cluster, "a", "b")
     assert nodes_of(cluster, "a", "b") == {"n2"}
     assert cluster.running("n1-low", "n1-high")
+
+
+@scenario(n1=2, n2=2)
+async def test_room_is_kept_for_a_gang_on_the_node_that_it_is_to_have(
+    cluster: FakeCluster,
+) -> None:
+    cluster.configure(preemption=True)
+    cluster.start()
+    for name, priority in {"n1-low": 0, "n1-high": 7, "n2-low": 0, "n2-mid": 1}.items():
+        await cluster.run(
+            name,
+            "0.8",
+            annotations={"kubeshare.nthu/preemptible": "true"},
+            labels={"sharedgpu/priority": str(priority)},
+            spec={"nodeSelector": {"kubernetes.io/hostname": name[:2]}},
+        )
+    cluster.actors.node_agents = False  # the shares of evicted pods are not released
+    near_gang(cluster, "node", "a", "b", priority=5)
+    await expect_evictions(cluster, "n2-low", "n2-mid")
+    for node in ("n1", "n2"):
+        spec = {"nodeSelector": {"kubernetes.io/hostname": node}}
+        cluster.share(f"small-{node}", "0.1", spec=spec)
+    await expect_scheduled(cluster, "small-n1")
+    words = "kept for gang g of namespace default of priority 5"
+    await expect_pending(cluster, "small-n2", words)
+    assert cluster.condition("small-n2", "Scheduled")["message"].count(words) == 2
