@@ -6,8 +6,8 @@ import yaml
 from kubeshare.api.configuration import Configuration
 from kubeshare.cli.main import main
 from kubeshare.install import manifests, rollout
-from kubeshare.kube.resources import NAMESPACES, RESOURCE_QUOTAS
-from kubeshare.simulator.control import FakeApiServer, run_virtual
+from kubeshare.kube.resources import NAMESPACES, RESOURCE_QUOTAS, Raw
+from kubeshare.simulator.control import FakeApiServer, ObjectPath, run_virtual
 
 POLICY = "kubeshare-only-namespaces"
 COUNT = "count/sharepods.kubeshare.nthu"
@@ -56,6 +56,45 @@ def test_each_is_allowed_beside_its_own_labels_and_keeps_the_quota_that_it_has()
         assert hard == {"a": "7", "b": str(manifests.MAX_SHAREPODS)}
 
     run_virtual(main())
+
+
+def created(counted_from: int) -> tuple[int, list[str]]:
+    """Installs a quota: how often it was created, and what was said.
+
+    Args:
+        counted_from: Kubernetes counts the quotas that are created from this one on.
+    """
+    loaded = manifests.load(manifests.Options(only_namespaces=("a",)))
+    quota = [one for one in loaded if one["kind"] == "ResourceQuota"]
+    made, said = 0, list[str]()
+
+    def count(_: ObjectPath, new: Raw | None) -> None:
+        nonlocal made
+        if new is None or "status" in new:
+            return
+        made += 1
+        if made >= counted_from:
+            used = {"status": {"used": {COUNT: "0"}}}
+            server.change(RESOURCE_QUOTAS, "kubeshare", "a", lambda found: found.update(used))
+
+    async def main() -> None:
+        server.storage.after_change.append(count)
+        async with server.client("administrator") as client:
+            await rollout.install(client, quota, deadline=60, say=said.append)
+
+    server = FakeApiServer()
+    run_virtual(main())
+    return made, said
+
+
+def test_a_quota_that_came_before_kubernetes_knew_the_kind_is_created_again() -> None:
+    assert created(counted_from=3) == (3, ["0 objects applied"] * 2 + ["1 objects applied"])
+
+
+def test_that_kubernetes_does_not_count_is_told_with_what_follows() -> None:
+    made, said = created(counted_from=1000)
+    assert made > 3
+    assert "refuses them there until it does; see `kubectl describe quota -n a`" in said[-1]
 
 
 def test_a_gang_of_the_largest_size_fits_into_the_quota() -> None:

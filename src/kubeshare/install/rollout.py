@@ -13,14 +13,17 @@ from kubeshare.kube.client.errors import (
     NotFoundError,
     UnreachableError,
 )
+from kubeshare.kube.resources import RESOURCE_QUOTAS
 
 FIELD_MANAGER = "kubeshare-install"
 _WORKLOADS = {"Deployment", "DaemonSet"}
-_THEIRS = {"ConfigMap", "ResourceQuota"}
+_QUOTA = "ResourceQuota"
+_THEIRS = {"ConfigMap", _QUOTA}
 """Kinds that are created once and then belong to the administrator."""
 _UPGRADED_FIRST = {"kubeshare-token-daemon"}
 """Programs that understand earlier versions of the others, but not later ones."""
 _POLL_SECONDS = 0.25
+_POLLS_OF_A_QUOTA = 20
 KUBERNETES = "1.36"
 """The first version that has all that is applied."""
 
@@ -52,18 +55,22 @@ async def install(client: Client, manifests: list[Manifest], *, deadline: float,
     """
     if refused := await not_understood(client, manifests):
         raise RolloutError(refused)
-    await _apply_all(client, [m for m in manifests if m["kind"] not in _WORKLOADS], say)
+    first = [m for m in manifests if m["kind"] not in {*_WORKLOADS, _QUOTA}]
+    await _apply_all(client, first, say)
     crds = [m for m in manifests if m["kind"] == "CustomResourceDefinition"]
     await asyncio.gather(*(_wait(client, crd, _established, deadline) for crd in crds))
     workloads = [m for m in manifests if m["kind"] in _WORKLOADS]
-    for first in [m for m in workloads if m["metadata"]["name"] in _UPGRADED_FIRST]:
-        if await _exists(client, first):
-            await _apply_all(client, [first], say)
-            await _wait(client, first, _rolled_out, deadline)
+    for daemon in [m for m in workloads if m["metadata"]["name"] in _UPGRADED_FIRST]:
+        if await _exists(client, daemon):
+            await _apply_all(client, [daemon], say)
+            await _wait(client, daemon, _rolled_out, deadline)
     await _apply_all(client, workloads, say)
     for workload in workloads:
         await _wait(client, workload, _rolled_out, deadline)
         say(f"{workload['metadata']['name']} is up")
+    for quota in [m for m in manifests if m["kind"] == _QUOTA and not await _exists(client, m)]:
+        await _apply_all(client, [quota], say)
+        await _wait_until_counted(client, quota, deadline, say)
 
 
 async def _apply_all(client: Client, manifests: list[Manifest], say: Say) -> None:
@@ -125,6 +132,30 @@ async def _wait(
             f"{resource.kind} {name} is not up after {deadline:.0f} s: {missing}; "
             f"see `kubectl describe {resource.plural} {name}{within}`"
         ) from None
+
+
+async def _wait_until_counted(client: Client, quota: Manifest, deadline: float, say: Say) -> None:
+    """Wait until Kubernetes counts what a quota limits; until then it refuses these objects.
+
+    It learns of a new kind within 30 s, and looks at a quota of before then only minutes later:
+    so the quota is created again.
+    """
+    metadata, limited = quota["metadata"], quota["spec"]["hard"].keys()
+    name, namespace = metadata["name"], metadata["namespace"]
+    loop = asyncio.get_running_loop()
+    end = loop.time() + deadline
+    while loop.time() < end:
+        for _ in range(_POLLS_OF_A_QUOTA):
+            found = await client.get(RESOURCE_QUOTAS, name, namespace)
+            if limited <= found.get("status", {}).get("used", {}).keys():
+                return
+            await asyncio.sleep(_POLL_SECONDS)
+        await client.delete(RESOURCE_QUOTAS, name, namespace)
+        await _create(client, quota)
+    say(
+        f"ResourceQuota {name} in namespace {namespace}: Kubernetes does not count SharePods yet, "
+        f"and refuses them there until it does; see `kubectl describe quota -n {namespace}`"
+    )
 
 
 def _established(crd: dict[str, Any]) -> str:
