@@ -157,6 +157,7 @@ def allowed(space: Space, pod: str, name: str) -> str:
 def test_each_container_is_bound_to_the_cpus_near_its_gpu(
     stage: Stage, space: Space, sockets: dict[str, str]
 ) -> None:
+    """N1 of Gaia's cases, on two fake sockets of one CPU each."""
     written = {
         f"kubeshare.nthu/share.{name}": f"request=.6,memory=1Gi,containers={name}"
         for name in ("learn", "serve")

@@ -36,7 +36,7 @@ class OwnedNode:
     @property
     def devices(self) -> list[Raw]:
         """Its GPUs, as its agent has reported them."""
-        found: list[Raw] = self.gpunode()["spec"]["devices"]
+        found: list[Raw] = self.gpunode()["spec"].get("devices", [])
         return found
 
     def static(self) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
@@ -15,14 +16,17 @@ from e2e.owned.test_vcuda import asking, create
 from e2e.owned.test_vcuda import published as of_gaia
 from e2e.space import Space
 from e2e.stage import Stage, eventually
+from e2e.test_several_shares import holders_of
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.install import manifests
 from kubeshare.lab import configuration
+from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.lab
 
 EXAMPLES = pages.ROOT / "examples"
 SCHEDULER = "kube-scheduler"
+REFUSED = "the test refuses bindings"
 INSPECT = f"/api/v1/namespaces/{NAMESPACE}/services/kubeshare-extender:extender/proxy"
 
 
@@ -121,6 +125,59 @@ def test_pods_of_gaia_are_placed_when_kube_scheduler_filters_nodes(
         assert written["predicate-gpu-idx-0"] == gpu
         assert written["predicate-node"] == owned_node.name
         assert written["predicate-time"].isdigit()
+    for name in ("part", "rest"):
+        space.delete("pod", name)
+    # S10: its binding fails after the filter.
+    with bindings_refused(stage, space):
+        create(space, "again", asking("main", 60, 4))
+        eventually(
+            lambda: any(REFUSED in each["message"] for each in space.events("again")),
+            "kube-scheduler to be refused its binding",
+            explain=lambda: str(space.events("again")),
+        )
+        reserved = holders_of(space, "again")
+    assert until_assigned(space, "again")["predicate-gpu-idx-0"] == "0"
+    assert holders_of(space, "again") == reserved
+
+
+@contextmanager
+def bindings_refused(stage: Stage, space: Space) -> Iterator[None]:
+    """The API server refuses every binding of a pod of a namespace."""
+    metadata = {"name": f"{space.name}-bindings"}
+    api, admission = stage.lab.api, "/apis/admissionregistration.k8s.io/v1"
+    version = "admissionregistration.k8s.io/v1"
+    rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
+    here = {"matchLabels": {"kubernetes.io/metadata.name": space.name}}
+    policy = {
+        "matchConstraints": {
+            "namespaceSelector": here,
+            "resourceRules": [rule | {"resources": ["pods/binding"]}],
+        },
+        "validations": [{"expression": "false", "message": REFUSED}],
+    }
+    binding = {"policyName": metadata["name"], "validationActions": ["Deny"]}
+    parts = {"ValidatingAdmissionPolicy": policy, "ValidatingAdmissionPolicyBinding": binding}
+    paths = [f"{admission}/validatingadmissionpolic{end}" for end in ("ies", "ybindings")]
+
+    def in_force() -> bool:
+        pod = {"kind": "Binding", "metadata": {"name": "nobody"}, "target": {"name": "nowhere"}}
+        path = f"/api/v1/namespaces/{space.name}/pods/nobody/binding"
+        try:
+            api.send("POST", path, {"apiVersion": "v1", **pod})
+        except LabError as error:
+            return REFUSED in str(error)
+        return False
+
+    for path, (kind, spec) in zip(paths, parts.items(), strict=True):
+        api.send(
+            "POST", path, {"apiVersion": version, "kind": kind, "metadata": metadata, "spec": spec}
+        )
+    try:
+        eventually(in_force, "the policy to be in force")
+        yield
+    finally:
+        for path in paths:
+            api.send("DELETE", f"{path}/{metadata['name']}")
 
 
 def until_assigned(space: Space, name: str) -> dict[str, str]:

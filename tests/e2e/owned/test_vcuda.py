@@ -93,7 +93,7 @@ def test_published_pods_share_a_gpu_and_are_held_to_their_cores_and_memory(
     until_offered(owned_node)
     devices = owned_node.devices
     run(space, "one", asking("learn", 50, 8))
-    run(space, "two", asking("serve", 30, 4), asking("train", 100, 1))
+    run(space, "two", asking("serve", 30, 4), asking("train", 100, 1))  # S16
     [(node, shared, _)] = holders_of(space, "one")
     minors = {gpu["uuid"]: str(gpu["minor"]) for gpu in devices}
     [whole] = minors.keys() - {shared}
