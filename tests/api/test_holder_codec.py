@@ -5,10 +5,18 @@ from typing import Any
 import msgspec
 import pytest
 
-from kubeshare.api.holder_codec import decode, decode_all, encode, encode_share, is_stored
+from kubeshare.api.holder_codec import (
+    are_shares_of,
+    decode,
+    decode_all,
+    encode,
+    encode_share,
+    is_stored,
+)
 from kubeshare.api.types import v1
 from kubeshare.core.demand import Demand, Memory, Share
 from kubeshare.core.ledger.holder import Holder
+from kubeshare.kube.meta import ObjectMeta
 
 GIB = 1 << 30
 TOTAL = 16 * GIB
@@ -130,3 +138,22 @@ def test_a_request_that_follows_the_memory_is_compared_as_it_was_stored() -> Non
     entry = encode_demand(demand, TOTAL, 1)
     assert entry.request_micros == 250_000
     assert is_stored(entry, demand, TOTAL)
+
+
+@pytest.mark.parametrize("memory", [Memory(micros=500_000), Memory(bytes=4 * GIB)])
+def test_amounts_are_those_of_the_expected_or_of_the_real_gpu(memory: Memory) -> None:
+    demand = a_demand(request_micros=0, limit_micros=1_000_000, memory=memory, proportional=True)
+
+    def held(total: int, expected: int = 0) -> v1.VGPU:
+        return v1.VGPU(
+            metadata=ObjectMeta(name="x"),
+            spec=v1.VGPUSpec(node_name="n", memory_bytes=2 * TOTAL, expected_memory_bytes=expected),
+            status=v1.VGPUStatus(holders=(encode_demand(demand, total, 1),)),
+        )
+
+    assert are_shares_of([held(2 * TOTAL)], demand)
+    assert are_shares_of([held(TOTAL, expected=TOTAL)], demand)
+    assert not are_shares_of([held(TOTAL)], demand)
+    assert not are_shares_of([held(TOTAL // 2, expected=TOTAL)], demand)
+    edited = msgspec.structs.replace(demand, memory=Memory(micros=600_000))
+    assert not are_shares_of([held(TOTAL, expected=TOTAL)], edited)

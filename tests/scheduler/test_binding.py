@@ -1,11 +1,13 @@
 """A decision that cannot be written, or is no longer right, leaves no holder behind."""
 
-from expectations.pods import expect_condition
+from expectations.pods import expect_condition, expect_running
 from expectations.scheduling import expect_pending, expect_scheduled
 from expectations.vgpus import expect_holders
 from fakes.cluster import FakeCluster, scenario
+from fakes.cluster.cluster_objects import GIB
 from kubeshare.api.types.constants import CONDITION_SCHEDULED
-from kubeshare.api.types.v1 import SHAREPODS
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
+from kubeshare.kube.resources import Raw
 from kubeshare.simulator.control import Fault
 
 INVALID = Fault.answer(400, "BadRequest")
@@ -49,6 +51,23 @@ async def test_a_limit_that_changes_before_the_decision_is_written_is_stored(
     placed = await expect_scheduled(cluster, "a")
     [holder] = cluster.vgpu(placed.gpuid)["status"]["holders"]
     assert holder["limitMicros"] == 400_000
+
+
+@scenario(n1=2)
+async def test_a_share_of_memory_stays_as_reserved_on_a_larger_gpu_than_expected(
+    cluster: FakeCluster,
+) -> None:
+    def enlarge(obj: Raw) -> None:
+        obj["spec"]["devices"][0]["memoryBytes"] = 32 * GIB
+
+    cluster.server.change(GPUNODES, "n1", "", enlarge)
+    cluster.start()
+    cluster.plain("a", annotations={"kubeshare.nthu/memory": "0.5"})
+    await expect_running(cluster, "a")
+    [vgpu] = cluster.server.all(VGPUS)
+    assert vgpu["spec"]["memoryBytes"] == 32 * GIB
+    [holder] = vgpu["status"]["holders"]
+    assert holder["memoryBytes"] == 8 * GIB
 
 
 @scenario(n1=1)

@@ -101,7 +101,8 @@ def is_stored(entry: v1.Holder, demand: Demand, gpu_memory_bytes: int) -> bool:
 def are_shares_of(vgpus: Iterable[v1.VGPU], demand: Demand) -> bool:
     """Whether the holders of a demand on these vGPUs are its shares, each of them once.
 
-    The number of the decision that stored them is of no importance.
+    The number of the decision that stored them is of no importance. Amounts that depend on the
+    GPU's memory may be those of the GPU that was expected: the real one may have more.
     """
     held = [
         (vgpu, entry)
@@ -111,10 +112,10 @@ def are_shares_of(vgpus: Iterable[v1.VGPU], demand: Demand) -> bool:
     ]
     wanted = sorted(share.name for share in demand.per_gpu())
     return sorted(entry.share for _, entry in held) == wanted and all(
-        is_stored(
-            entry,
-            msgspec.structs.replace(demand, attempt=entry.attempt - 1),
-            vgpu.spec.memory_bytes,
+        any(
+            is_stored(entry, msgspec.structs.replace(demand, attempt=entry.attempt - 1), memory)
+            for memory in (vgpu.spec.memory_bytes, vgpu.spec.expected_memory_bytes)
+            if memory
         )
         for vgpu, entry in held
     )

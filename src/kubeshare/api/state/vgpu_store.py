@@ -379,7 +379,7 @@ class VGPUStore:
             StaleDecisionError: there is a vGPU of that name.
             ApiError: any other refusal.
         """
-        spec = {
+        spec: dict[str, str | int] = {
             "nodeName": device.node,
             "gpuid": device.name,
             "pool": pool,
@@ -390,6 +390,8 @@ class VGPUStore:
             spec["uuid"] = uuid
         elif device.uuid:
             spec["selectedUuid"] = device.uuid
+        else:
+            spec["expectedMemoryBytes"] = device.memory_bytes
         body = {"metadata": {"name": device.id}, "spec": spec}
         self._unsettled.add(device.id)
         try:

@@ -61,6 +61,10 @@ class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
     ``placeholder_uid`` is the uid of the placeholder that got this GPU: while that pod exists, no
     other pod gets the GPU. ``""`` if it is unknown.
+
+    ``expected_memory_bytes`` is the memory before the GPU was known: holders that were added until
+    then have their shares of it. 0 if the GPU was known from the start, and in a vGPU of an earlier
+    version.
     """
 
     node_name: str
@@ -71,6 +75,7 @@ class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     placeholder_uid: str = ""
     model: str = ""
     memory_bytes: int = 0
+    expected_memory_bytes: int = 0
 
     @property
     def is_static(self) -> bool:

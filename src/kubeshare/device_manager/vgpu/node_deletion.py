@@ -3,8 +3,9 @@
 Normally the node agent releases a holder, because only the node knows when the containers have
 stopped. A deleted Node object will never report that. Its holders are released once their pods
 are gone, and then the vGPU is deleted. This frees nothing that others could take: the GPU is
-offered again only when the node is back, and its agent drops grants without a holder before it
-writes new ones. A node that is only not ready keeps its holders.
+offered again only when the node is back. Its agent then revokes the grants without a holder; those
+of pods that still run it keeps, and its GPUNode names these pods (``unrecordedPods``), so their
+GPUs take no others. A node that is only not ready keeps its holders.
 
 Live reads confirm that the node and the pods are gone.
 """
