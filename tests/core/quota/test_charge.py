@@ -10,7 +10,7 @@ from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand, Share
 from kubeshare.core.ledger.device import Node
 from kubeshare.core.ledger.ledger import Ledger
-from kubeshare.core.policies import policy
+from kubeshare.core.policies import Policy, policy
 from kubeshare.core.preemption import cheapest_preemption
 from kubeshare.core.quota.charge import Held, charges
 from kubeshare.core.quota.index import QuotaIndex
@@ -44,11 +44,12 @@ def ask(decide: Any, ledger: Ledger, name: str, request: str = "0.02", **fields:
     return decision
 
 
-def within(name: str, row: Quota | NamespaceQuota) -> Any:
+def within(by: str | Policy, row: Quota | NamespaceQuota) -> Any:
     """A policy within a GPUQuota or a ResourceQuota of namespace ``a``."""
+    chosen = policy(by) if isinstance(by, str) else by
     if isinstance(row, Quota):
-        return QuotaPolicy(policy(name), lambda of: [row] if of == "a" else [], "pending")
-    return within_quotas(policy(name), lambda of: [row] if of == "a" else [])
+        return QuotaPolicy(chosen, lambda of: [row] if of == "a" else [], "pending")
+    return within_quotas(chosen, lambda of: [row] if of == "a" else [])
 
 
 @pytest.mark.parametrize(
@@ -98,8 +99,10 @@ def test_label_mates_share_the_charge_wherever_the_policy_would_put_them(
         assert ask(decide, ledger, f"p{number}", "0.2").devices == first.devices
     # What does not fit beside its mates would open a GPU of its own.
     waiting = ask(decide, ledger, "p5", "0.1")
-    assert waiting.outcome == "pending"
-    assert f"1 held, 1 asked, {WORDS}" in " ".join(waiting.reasons.values())
+    assert (waiting.outcome, waiting.field) == ("pending", "quota")
+    assert waiting.reasons["quota"].endswith(f"1 held, 1 asked, {WORDS}")
+    if isinstance(row, Quota):
+        assert waiting.reasons[f"n1/{first.devices[0]}"] == "compute 0 left, 0.1 asked"
     for number in range(1, 5):
         ledger.release(f"p{number}")
     assert ask(decide, ledger, "p6", "0.1").outcome == "bound"
@@ -120,6 +123,68 @@ def test_another_model_is_taken_where_the_quota_has_room_for_a_gpu() -> None:
     ledger = Ledger([a_node()], [a_device("A", model="V100"), a_device("B", model="M40")])
     assert ask(decide, ledger, "p").devices == ("B",)
     assert ask(decide, ledger, "q", exclusion="other").field == "quota"
+
+
+@pytest.mark.parametrize("row", [gpus(1), by_time(1)])
+def test_mates_on_nodes_that_are_not_asked_for_do_not_help(row: Quota | NamespaceQuota) -> None:
+    ledger = Ledger(
+        [a_node("n1"), a_node("n2")], [a_device("A", mate("p")), a_device("B", node="n2")]
+    )
+    assert ask(within("locality", row), ledger, "q", nodes=frozenset(["n2"])).field == "quota"
+    joined = ask(within("locality", row), ledger, "q")
+    assert joined.devices == ("A",)
+
+
+@pytest.mark.parametrize("row", [gpus(0.5), by_time(0.5)])
+def test_beyond_a_quota_that_was_lowered_nothing_is_placed_beside_mates(
+    row: Quota | NamespaceQuota,
+) -> None:
+    ledger = Ledger([a_node()], [a_device("A", mate("p")), a_device("B")])
+    assert ask(within("binpack", row), ledger, "q").field == "quota"
+
+
+def idle_first(ledger: Ledger, demand: Demand) -> Decision:
+    """A policy that shares a GPU only where none is idle."""
+    locality = policy("locality")
+    with ledger.what_if():
+        for device in [each for each in ledger.devices.values() if each.holders]:
+            ledger.mark(device.id, fenced=True)
+        decision = locality(ledger, demand)
+    return decision if decision.outcome == "bound" else locality(ledger, demand)
+
+
+@pytest.mark.parametrize("row", [gpus(1), by_time(1)])
+def test_mates_are_joined_where_the_policy_would_rather_take_an_idle_gpu(
+    row: Quota | NamespaceQuota,
+) -> None:
+    nodes = [a_node("n1", free=1), a_node("n2", free=1)]
+    ledger = Ledger(nodes, [a_device("A", mate("p")), a_device("B"), a_device("C", node="n2")])
+    before = Ledger(ledger.nodes.values(), ledger.devices.values())
+    assert idle_first(ledger, a_demand("q", "0.02", exclusion="x")).devices != ("A",)
+    decision = within(idle_first, row)(ledger, a_demand("q", "0.02", namespace="a", exclusion="x"))
+    assert ledger == before
+    assert decision.devices == ("A",)
+    for place in ("n1/B", "n2"):
+        assert decision.reasons[place].endswith(f"1 held, 1 asked, {WORDS}")
+
+
+def test_several_gpus_go_to_the_model_that_has_quota_for_all() -> None:
+    rows = [gpus(1, model="V100"), gpus(2, model="M40")]
+    decide = QuotaPolicy(policy("binpack"), lambda _: rows, "pending")
+    models = {"A": "V100", "B": "V100", "C": "M40", "D": "M40"}
+    ledger = Ledger([a_node()], [a_device(each, model=model) for each, model in models.items()])
+    assert ask(decide, ledger, "p", count=2).devices == ("C", "D")
+
+
+def test_a_group_joins_its_own_mates_where_others_would_cost_its_limit_more() -> None:
+    rows = [gpus(2), gpus(1, group="web")]
+    decide = QuotaPolicy(policy("binpack"), lambda _: rows, "pending")
+    devices = [
+        a_device("A", mate("p", group="web")),
+        a_device("B", mate("q", "0.5", memory=500, group="b")),
+    ]
+    ledger = Ledger([a_node()], devices)
+    assert ask(decide, ledger, "r", group="web").devices == ("A",)
 
 
 def test_a_group_is_charged_the_gpu_for_its_own_limit() -> None:

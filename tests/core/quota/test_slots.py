@@ -57,19 +57,27 @@ def test_the_reason_has_the_numbers_and_names_nobody(by: str) -> None:
     assert ask(ledger, "q", by=by, namespace="c", model="V100").outcome == "bound"
 
 
-def test_what_is_out_of_service_is_that_and_not_full() -> None:
-    ledger = Ledger([a_node()], [a_device("A", *crowd(32), *crowd(1, "b"), healthy=False)])
-    assert ask(ledger, "p").reasons["n1/A"] == "unhealthy"
+@pytest.mark.parametrize(
+    ("state", "why"),
+    [({"healthy": False}, "unhealthy"), ({"fenced": True}, "fenced, takes no new holder")],
+)
+def test_what_is_out_of_service_is_that_and_not_full(state: dict[str, Any], why: str) -> None:
+    ledger = Ledger([a_node()], [a_device("A", *crowd(32), *crowd(1, "b"), **state)])
+    assert ask(ledger, "p").reasons["n1/A"] == why
 
 
-def test_shares_that_may_be_on_one_gpu_need_a_slot_each() -> None:
-    shares = tuple(Share(name=name, containers=(name,)) for name in "xyz")
+@pytest.mark.parametrize("asked", [2, 16])
+def test_shares_that_may_be_on_one_gpu_need_a_slot_each(asked: int) -> None:
+    names = [f"s{number}" for number in range(asked)]
+    shares = tuple(Share(name=name, containers=(name,)) for name in names)
     demand = Demand(uid="p", name="p", namespace="a", shares=shares)
-    for own, outcome in ((29, "bound"), (30, "pending")):
+    most = MAX_SLOTS - asked
+    for own, outcome in ((most, "bound"), (most + 1, "pending")):
         ledger = Ledger([a_node()], [a_device("A", *crowd(own), *crowd(1, "b"))])
         decision = within_slots(policy("binpack"))(ledger, demand)
         assert decision.outcome == outcome
-    assert "30 of its 128 slots are this namespace's, 3 asked;" in decision.reasons["n1/A"]
+    words = f"{most + 1} of its 128 slots are this namespace's, {asked} asked;"
+    assert words in decision.reasons["n1/A"]
 
 
 def test_it_fits_again_when_the_other_namespace_or_a_holder_of_its_own_leaves() -> None:

@@ -19,6 +19,7 @@ from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 from kubeshare.core.quota.charge import WHOLE_GPU, ExclusiveDevices, Held, added, charges
 from kubeshare.core.quota.rows import FIELD
+from kubeshare.core.reasons import NOT_ASKED
 from kubeshare.core.units import format_memory, format_share
 
 
@@ -128,9 +129,11 @@ def _on_charged_gpus(policy: Policy, ledger: Ledger, demand: Demand, reason: str
         decision = policy(ledger, msgspec.structs.replace(demand, nodes=frozenset(nodes)))
 
     def reasons() -> dict[str, str]:
+        # The policy did not see the other nodes.
+        unseen = {place for place, why in decision.reasons.items() if why == NOT_ASKED}
+        left_out = others | nodes | (unseen if demand.nodes is None else unseen & demand.nodes)
         return {
-            place: reason if place in others or place in nodes else why
-            for place, why in decision.reasons.items()
+            place: reason if place in left_out else why for place, why in decision.reasons.items()
         }
 
     return msgspec.structs.replace(decision, reasons=LazyReasons(reasons))
