@@ -1,5 +1,6 @@
 """A node that is taken over and given back by the commands of its page."""
 
+from pathlib import Path
 from typing import Final
 
 from e2e import ownership, pages
@@ -81,6 +82,13 @@ class OwnedNode:
             "a free static vGPU for each GPU",
             explain=lambda: str(self.stage.vgpus()),
         )
+
+    def restart_kubelet(self) -> None:
+        """Kill its kubelet and start it again; a device plugin that does not run stays away."""
+        name = f"{self.name}/kubelet"
+        command = Path(f"/proc/{self.stage.lab.component(name).pid}/cmdline").read_text()
+        self.stage.lab.stop_component(name, gently=False)
+        self.stage.node(self.name).machine.start("kubelet", command.rstrip("\0").split("\0"))
 
     # Its family
 

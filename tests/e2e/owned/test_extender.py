@@ -1,16 +1,19 @@
 """Pods of gpushare and Gaia by a real kube-scheduler that is configured with the extender."""
 
-import json
 from collections.abc import Iterator
 from contextlib import contextmanager
-from pathlib import Path
 
 import pytest
-import yaml
 
-from e2e import pages
 from e2e.manifests import deployment
 from e2e.owned.gpushare_pods import published, template
+from e2e.owned.kube_scheduler import (
+    calling_the_extender,
+    inspected,
+    kubeconfig_of,
+    restart_scheduler,
+    with_the_extender,
+)
 from e2e.owned.node import OwnedNode
 from e2e.owned.test_vcuda import asking, create
 from e2e.owned.test_vcuda import published as of_gaia
@@ -18,68 +21,19 @@ from e2e.space import Space
 from e2e.stage import Stage, eventually
 from e2e.test_several_shares import holders_of
 from kubeshare.api.types.constants import NAMESPACE
-from kubeshare.install import manifests
-from kubeshare.lab import configuration
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.lab
 
-EXAMPLES = pages.ROOT / "examples"
-SCHEDULER = "kube-scheduler"
 REFUSED = "the test refuses bindings"
-INSPECT = f"/api/v1/namespaces/{NAMESPACE}/services/kubeshare-extender:extender/proxy"
 
 
 @pytest.fixture
 def extender(stage: Stage, owned_node: OwnedNode) -> Iterator[None]:
     """Both replicas of the extender run, and kube-scheduler calls them."""
-    pages.run(stage, pages.script("extender"))
-    stage.configure(gpushare={"door": "extender"}, vcuda={"door": "extender"})
-    restart_scheduler(stage, with_the_extender(owned_node, kubeconfig_of(stage), "gpushare"))
-    yield
-    restart_scheduler(stage, configuration.scheduler_arguments(kubeconfig_of(stage)))
-    stage.configure()
-    ours = manifests.load(manifests.Options(extender=True))
-    installed = [each for each in ours if each["metadata"]["name"] == "kubeshare-extender"]
-    stage.kubectl("delete", "-f", "-", "--ignore-not-found", stdin=yaml.safe_dump_all(installed))
-
-
-def kubeconfig_of(stage: Stage) -> Path:
-    """The kubeconfig of kube-scheduler."""
-    return stage.lab.layout.folder / f"{SCHEDULER}.kubeconfig"
-
-
-def with_the_extender(node: OwnedNode, kubeconfig: Path, family: str) -> list[str]:
-    """The command line of kube-scheduler with the shipped configuration.
-
-    Args:
-        node: where it calls the extender.
-        kubeconfig: with which it calls the API server.
-        family: the manifest family whose pods the extender places.
-    """
-    addresses = {each["type"]: each["address"] for each in node.raw()["status"]["addresses"]}
-    text = (EXAMPLES / family / "kube-scheduler.yaml").read_text()
-    written = yaml.safe_load(text.replace("NODE_ADDRESS", addresses["InternalIP"]))
-    written["clientConnection"]["kubeconfig"] = str(kubeconfig)
-    written["leaderElection"] = {"leaderElect": False}
-    path = kubeconfig.parent / "kube-scheduler-with-the-extender.yaml"
-    path.write_text(yaml.safe_dump(written))
-    access = [f"--{what}-kubeconfig={kubeconfig}" for what in ("authentication", "authorization")]
-    return [SCHEDULER, f"--config={path}", *access, "--bind-address=127.0.0.1"]
-
-
-def restart_scheduler(stage: Stage, arguments: list[str]) -> None:
-    """Run kube-scheduler with another command line than before."""
-    stage.lab.stop_component(f"{stage.lab.control_plane.name}/{SCHEDULER}")
-    program = str(stage.lab.api.programs / SCHEDULER)
-    stage.lab.control_plane.start(SCHEDULER, [program, *arguments[1:]])
-
-
-def inspected(stage: Stage, node: str) -> dict[int, tuple[int, int]]:
-    """Index of each GPU of the node -> its units in use and in all, as the extender sees it."""
-    path = f"{INSPECT}/gpushare-scheduler/inspect/{node}"
-    [found] = json.loads(stage.kubectl("get", "--raw", path))["nodes"]
-    return {each["id"]: (each["usedGPU"], each["totalGPU"]) for each in found["devs"]}
+    with calling_the_extender(stage, owned_node):
+        stage.configure(gpushare={"door": "extender"}, vcuda={"door": "extender"})
+        yield
 
 
 @pytest.mark.usefixtures("extender")
