@@ -11,6 +11,7 @@ from typing import Final
 
 from e2e.space import Space
 from e2e.stage import Raw, Stage, eventually
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.core.units import GI
 from kubeshare.dialects.vcuda import BLOCK, CORE, CORES, MEMORY
 from kubeshare.node.dra.resource_slice import slice_body
@@ -42,6 +43,19 @@ def made_nodes(stage: Stage, space: Space, names: Sequence[str]) -> Iterator[Cal
             stage.lab.api.send("DELETE", f"{_NODES}/{name}")
             stage.lab.api.send("DELETE", f"{_GPUNODES}/{name}")
         eventually(lambda: not _static(stage, names), "their vGPUs to be deleted")
+        _delete_unbound(stage)
+
+
+def _delete_unbound(stage: Stage) -> None:
+    """Delete the pods of DaemonSets for these nodes, which Kubernetes does minutes later."""
+    unbound = [
+        pod["metadata"]["name"]
+        for pod in stage.items(f"/api/v1/namespaces/{NAMESPACE}/pods")
+        if pod["metadata"].get("ownerReferences", [{}])[0].get("kind") == "DaemonSet"
+        and "nodeName" not in pod["spec"]
+    ]
+    if unbound:
+        stage.kubectl("delete", "pods", "-n", NAMESPACE, "--ignore-not-found", *unbound)
 
 
 def _static(stage: Stage, names: Sequence[str]) -> int:
