@@ -37,9 +37,13 @@ async def test_a_pod_that_waits_for_a_whole_gpu_gets_that_of_an_idle_vgpu(
     cluster: FakeCluster,
 ) -> None:
     await warmed(cluster, 2, warm=2)
+    before = cluster.vgpus().keys()
     cluster.native_pod("native")
     await expect_running(cluster, "native", seconds=SECONDS)
     assert idle(cluster) == 1
+    [reclaimed] = before - cluster.vgpus().keys()
+    words = "no pod shares it, and one waits for a whole GPU: it goes back to node n1"
+    await cluster.until(lambda: any(each.endswith(words) for each in cluster.events(reclaimed)))
 
 
 @scenario(n1=2)

@@ -27,15 +27,46 @@ async def test_three_sharepods_share_one_gpu_and_it_is_given_back_after_the_last
         cluster.share(name, request)
     await expect_running(cluster, "a", "b", "c")
     assert cluster.shares_gpu("a", "b", "c")
-    cluster.native_pod("whole")
+    [gpuid] = cluster.vgpus()
     for name in ("a", "b"):
         cluster.delete(name)
     await expect_shared_gpu(cluster, "c")
-    assert not cluster.running("whole")
     cluster.delete("c")
+    await expect_no_vgpus(cluster)
+    assert not cluster.placeholders()
+    words = "no pod shares it: the GPU goes back to node n1"
+    await cluster.until(lambda: f"Released: {words}" in cluster.events(gpuid))
+    cluster.native_pod("whole")
+    await expect_running(cluster, "whole")
+
+
+@scenario(n1=1)
+async def test_a_pod_waits_for_the_whole_gpu_until_the_last_share_is_given_back(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start()
+    for name in ("a", "b"):
+        await cluster.run(name)
+    cluster.native_pod("whole")
+    cluster.delete("a")
+    await expect_shared_gpu(cluster, "b")
+    assert not cluster.running("whole")
+    cluster.delete("b")
     await expect_running(cluster, "whole")
     assert not cluster.vgpus()
     assert not cluster.placeholders()
+
+
+@scenario(n1=1)
+async def test_a_field_that_no_pod_has_is_refused_and_not_dropped(cluster: FakeCluster) -> None:
+    cluster.start()
+    await cluster.run("a")
+    [created] = [
+        each
+        for each in cluster.server.requests
+        if (each.verb, each.resource, each.path.namespace) == ("create", "pods", "default")
+    ]
+    assert created.query["fieldValidation"] == "Strict"
 
 
 @scenario(n1=2)
