@@ -82,3 +82,13 @@ def test_a_terminal_gets_plain_lines(
     text = capsys.readouterr().err
     assert "bound" in text
     assert not text.startswith("{")
+
+
+def test_each_level_leaves_out_what_is_below_it(capsys: pytest.CaptureFixture[str]) -> None:
+    levels = ["debug", "info", "warning", "error"]
+    for number, level in enumerate(levels):
+        configure_logging(level)
+        logger = structlog.get_logger()
+        for each in levels:
+            getattr(logger, each)("done")
+        assert [line["level"] for line in logged(capsys)] == levels[number:]

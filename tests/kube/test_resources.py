@@ -71,6 +71,7 @@ def test_each_kind_has_the_path_of_the_api_reference() -> None:
         for kind, path in kinds.items()
     }
     assert found == PATHS | in_groups
+    assert all(each.group == each.api_version.rpartition("/")[0] for each in kinds)
 
 
 def test_names_are_quoted_in_paths() -> None:

@@ -8,8 +8,6 @@ from typing import NamedTuple
 
 import structlog
 
-LEVELS = ("debug", "info", "warning", "error")
-
 
 class ReconcileContext(NamedTuple):
     """The reconcile that a task runs: its controller, its key, and its number in this program."""
@@ -30,7 +28,7 @@ def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
     """Write all logs to stderr.
 
     Args:
-        level: one of ``LEVELS``.
+        level: ``debug``, ``info``, ``warning`` or ``error``.
         json: one JSON object for each line; by default unless stderr is a terminal.
     """
     as_json = not sys.stderr.isatty() if json is None else json

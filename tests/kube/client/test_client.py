@@ -69,6 +69,7 @@ def test_a_list_reads_all_pages_and_selects(server: FakeApiServer) -> None:
         ]
         assert everything.resource_version == str(server.storage.version)
         assert client.requests["list", "pods"] == 5
+        assert (client.reads, client.writes) == (5, 0)
         odd = await client.list(PODS.into(Pod), "default", labels="odd in (1)", page=5)
         assert [item.metadata.name for item in odd.items] == [f"p{n:02}" for n in range(1, 23, 2)]
         one = await client.list(PODS, "default", fields="metadata.name=p07")

@@ -116,6 +116,14 @@ def test_what_is_no_kubeconfig_is_said_so(tmp_path: Path, text: str) -> None:
         connect(path)
 
 
+def test_a_server_may_have_the_highest_port(tmp_path: Path) -> None:
+    path = kubeconfig(tmp_path, {"token": "t"})
+    path.write_text(path.read_text().replace(":9", ":65535"))
+    client, _ = connect(path)
+    asyncio.run(client.aclose())
+    assert client.base_url.port == 65535
+
+
 def test_the_context_says_the_namespace(tmp_path: Path) -> None:
     client, namespace = connect(kubeconfig(tmp_path, {"token": "t"}))
     asyncio.run(client.aclose())

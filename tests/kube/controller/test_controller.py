@@ -3,11 +3,13 @@
 import asyncio
 from collections.abc import Awaitable, Callable
 from itertools import pairwise
+from typing import Any
 
 import pytest
 
 from kube.expectations import expect_count, expect_value
 from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.cache.store import Change
 from kubeshare.kube.client.errors import (
     ApiError,
     ConflictError,
@@ -20,6 +22,7 @@ from kubeshare.kube.controller.controller import (
     UNAVAILABLE_RETRY_SECONDS,
     Controller,
     InBackground,
+    Outcome,
     RequeueAfter,
     TerminalError,
     earliest,
@@ -36,16 +39,14 @@ KEY = Key("a", "p")
 class Recorded:
     """A controller whose outcomes are scripted; each is used once, then all is well."""
 
-    def __init__(
-        self, *outcomes: Exception | RequeueAfter | float | None, workers: int = 1
-    ) -> None:
+    def __init__(self, *outcomes: Exception | Outcome | float, workers: int = 1) -> None:
         self.outcomes = list(outcomes)
         self.times: list[float] = []
         self.controller: Controller[Key] = Controller(
             "test", self.reconcile, workers=workers, timeout=5
         )
 
-    async def reconcile(self, key: Key) -> RequeueAfter | None:
+    async def reconcile(self, key: Key) -> Outcome:
         self.times.append(asyncio.get_running_loop().time())
         outcome = self.outcomes.pop(0) if self.outcomes else None
         if isinstance(outcome, Exception):
@@ -404,3 +405,41 @@ def test_the_earliest_of_several_requeues_counts() -> None:
     assert earliest(None, RequeueAfter(7), RequeueAfter(3), None) == RequeueAfter(3)
     assert earliest(None, None) is None
     assert earliest() is None
+
+
+def test_the_rest_of_a_reconcile_decides_when_the_next_one_is() -> None:
+    async def rest() -> RequeueAfter:
+        return RequeueAfter(30)
+
+    recorded = Recorded(InBackground(rest))
+
+    async def body() -> None:
+        await asyncio.sleep(100)
+        assert recorded.times == pytest.approx([0, 30], abs=0.001)
+        assert recorded.controller.results == {"requeue_after": 1, "success": 1}
+
+    running(recorded, body)
+
+
+def test_what_is_there_at_the_start_is_added_and_no_news(server: FakeApiServer) -> None:
+    server.seed(PODS, {"metadata": {"name": "p", "namespace": "a"}})
+    changes: list[tuple[str, bool]] = []
+
+    def note(change: Change[Any]) -> list[Key]:
+        changes.append((change.type, change.initial))
+        return []
+
+    async def main() -> None:
+        reflector = Reflector(server.client(), PODS)
+        watching = asyncio.create_task(reflector.run())
+        await reflector.wait_for_sync()
+        recorded = Recorded()
+        recorded.controller.watch_changes(reflector, note)
+        working = asyncio.create_task(recorded.controller.run())
+        await expect_value(lambda: changes, [("ADDED", True)])
+        server.seed(PODS, {"metadata": {"name": "q", "namespace": "a"}})
+        await expect_value(lambda: changes, [("ADDED", True), ("ADDED", False)])
+        for task in (watching, working):
+            task.cancel()
+
+    run_virtual(main())

@@ -269,3 +269,16 @@ def test_many_workers_never_hold_the_same_key() -> None:
             worker.cancel()
 
     run_virtual(main())
+
+
+def test_a_key_without_a_delay_is_queued_at_once() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue()
+        for key, seconds in (("b", 1), ("a", 0), ("c", -1)):
+            queue.add_after(key, seconds)
+        assert [await queue.get(), await queue.get()] == ["a", "c"]
+        assert asyncio.get_running_loop().time() == 0
+        assert await queue.get() == "b"
+        assert asyncio.get_running_loop().time() == 1
+
+    run_virtual(main())
