@@ -2,7 +2,7 @@
 
 from typing import Any
 
-from expectations.pods import expect_condition, expect_running
+from expectations.pods import expect_condition, expect_running, expect_ungated
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.gpushare import dedicate, gated_pod, offer, published
 from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
@@ -133,3 +133,23 @@ async def test_a_pod_that_asks_for_nothing_possible_is_invalid(cluster: FakeClus
     assert "aliyun.com/gpu-count: 3 units" in cluster.pod_condition("a")["message"]
     gated_pod(cluster, "b", "17")
     await expect_condition(cluster, "b", CONDITION_POD_SCHEDULED, "NeverFits")
+
+
+@scenario(n1=2)
+async def test_pods_of_the_extender_are_left_to_it_but_for_gangs(cluster: FakeCluster) -> None:
+    cluster.configure(gpushare={"door": "extender"})
+    cluster.start()
+    await dedicated(cluster, "n1")
+    gated_pod(cluster, "a", "6")
+    await expect_ungated(cluster, "a")
+    for name in "bc":
+        gang = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"}
+        gated_pod(cluster, name, "6", labels=gang)
+    await expect_running(cluster, "b", "c")
+    assert all(holder(cluster, name)["memoryBytes"] == 6 << 30 for name in "bc")
+    names = {
+        each["name"]
+        for vgpu in cluster.server.all(VGPUS)
+        for each in vgpu["status"].get("holders", [])
+    }
+    assert names == {"b", "c"}

@@ -174,6 +174,19 @@ async def test_what_waits_is_tried_again_when_a_part_is_given_back_oldest_first(
 
 
 @scenario(n1=1)
+async def test_the_oldest_is_the_one_that_was_created_first(cluster: FakeCluster) -> None:
+    cluster.start("scheduler")
+    cluster.share("first", "0.9")
+    gpuid = (await expect_scheduled(cluster, "first")).gpuid
+    for name in ("z", "b"):
+        cluster.share(name, "0.9")
+        await expect_pending(cluster, name)
+    cluster.server.change(VGPUS, gpuid, "", lambda vgpu: vgpu["status"].update(holders=[]))
+    await expect_scheduled(cluster, "z", gpuid=gpuid)
+    assert_pending(cluster, "b")
+
+
+@scenario(n1=1)
 async def test_what_waits_is_tried_again_when_a_node_comes(cluster: FakeCluster) -> None:
     await _fill_and_wait(cluster)
     cluster.add_node("n2", 1)

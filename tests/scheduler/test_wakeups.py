@@ -198,6 +198,12 @@ def test_on_a_large_cluster_the_message_stays_for_a_while(
         await cluster.until(lambda: looks(cluster) > before)
         await cluster.quiet(1)
         await expect_pending(cluster, "w", "compute 0.5 left, 0.9 asked")
+        if kind == "SharePod":
+            # Of another spec, the message says nothing any more.
+            cluster.server.change(
+                SHAREPODS, "w", "default", lambda shp: shp["spec"]["gpu"].update(limit="0.95")
+            )
+            await expect_pending(cluster, "w", "compute 0.55 left, 0.9 asked")
         await cluster.quiet(1000)
         change_holders(cluster, gpuid, only | {"requestMicros": 440_000})
         await expect_pending(cluster, "w", "compute 0.56 left, 0.9 asked")
