@@ -1,5 +1,6 @@
 """The requests of the daemon's control socket."""
 
+import json
 import os
 import socket
 
@@ -74,17 +75,29 @@ def test_connected_processes_are_told_by_claim_with_the_pid_that_the_kernel_know
     eventually(lambda: ask_connections(daemon.paths)["a"] == [], "it is gone")
 
 
-def test_an_unknown_request_is_answered_with_those_that_there_are(daemon: RunningDaemon) -> None:
+def test_an_unknown_verbis_answered_with_those_that_there_are(daemon: RunningDaemon) -> None:
     with pytest.raises(RequestRefusedError, match="connections, overhead, snapshot"):
         ask(daemon.paths, "tea")
 
 
 @pytest.mark.parametrize("text", [b"\xff", b'{"tea": ' + b"[" * 4000], ids=["bytes", "nested"])
-def test_a_request_that_is_no_json_is_answered(daemon: RunningDaemon, text: bytes) -> None:
+def test_a_verbthat_is_no_json_is_answered(daemon: RunningDaemon, text: bytes) -> None:
     with socket.socket(socket.AF_UNIX) as door:
         door.connect(str(daemon.paths.control))
         door.sendall(text + b"\n")
         assert b'"error"' in door.recv(4096)
+
+
+@pytest.mark.parametrize("verb", ["connections", "tea"])
+def test_each_answer_says_its_version(daemon: RunningDaemon, verb: str) -> None:
+    with socket.socket(socket.AF_UNIX) as door:
+        door.connect(str(daemon.paths.control))
+        door.sendall(json.dumps({"request": verb}).encode() + b"\n")
+        assert json.loads(door.recv(4096))["version"] == 1
+
+
+def test_a_refusal_is_an_answer_and_a_daemon_that_is_not_there_is_none() -> None:
+    assert (RequestRefusedError.exit_code, DaemonMissingError.exit_code) == (1, 3)
 
 
 def test_without_a_daemon_people_are_told_what_to_do(paths: Paths) -> None:
