@@ -1,4 +1,4 @@
-"""Fails on retired names, crowded folders and long first lines.
+"""Fails on retired names, crowded folders, long modules and long first lines.
 
 ``docs/glossary.md`` has one word a concept. A word that the project gave up comes back with
 the next change that copies an old line, unless something says so.
@@ -14,6 +14,9 @@ from typing import Final
 
 MOST_MODULES: Final = 16
 """Modules in one folder, packages and ``__main__`` not counted."""
+
+MOST_LINES: Final = 500
+"""Lines of one module."""
 
 MOST_WORDS: Final = 12
 """Words in the first line of a module's docstring."""
@@ -92,6 +95,14 @@ def crowded_folders(root: Path, most: int = MOST_MODULES) -> Iterator[str]:
             yield f"{folder}: {count} modules, more than {most}: divide it by what they do"
 
 
+def long_modules(root: Path, most: int = MOST_LINES) -> Iterator[str]:
+    """A line for each module under `root` of more than `most` lines."""
+    for path in modules(root):
+        lines = len(path.read_text().splitlines())
+        if lines > most:
+            yield f"{path}: {lines} lines, more than {most}: divide it by what they do"
+
+
 def long_first_lines(root: Path, most: int = MOST_WORDS) -> Iterator[str]:
     """A line for each module whose docstring begins with more than `most` words."""
     for path in modules(root):
@@ -103,7 +114,8 @@ def long_first_lines(root: Path, most: int = MOST_WORDS) -> Iterator[str]:
 
 def main(root: Path) -> int:
     """Print what is wrong under `root`; exit code 1 when anything is."""
-    problems = [*retired_names(root), *crowded_folders(root), *long_first_lines(root)]
+    checks = (retired_names, crowded_folders, long_modules, long_first_lines)
+    problems = [problem for check in checks for problem in check(root)]
     for problem in problems:
         print(problem)
     return 1 if problems else 0

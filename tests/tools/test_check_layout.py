@@ -51,6 +51,16 @@ def test_a_folder_of_more_than_sixteen_modules_is_reported(
     assert ("src/kubeshare: 17 modules, more than 16" in result.stdout) == bool(code)
 
 
+@pytest.mark.parametrize(("lines", "code"), [(500, 0), (501, 1)])
+def test_a_module_of_more_than_five_hundred_lines_is_reported(
+    src: Path, lines: int, code: int
+) -> None:
+    (src / "a.py").write_text('"""A."""\n' + "a = 1\n" * (lines - 1))
+    result = check(src.parents[1])
+    assert result.returncode == code
+    assert ("src/kubeshare/a.py: 501 lines, more than 500" in result.stdout) == bool(code)
+
+
 @pytest.mark.parametrize(("words", "code"), [(12, 0), (13, 1)])
 def test_a_first_line_of_more_than_twelve_words_is_reported(
     src: Path, words: int, code: int

@@ -153,3 +153,20 @@ def set_phase(vgpu: VGPU, phase: str) -> list[Operation]:
         same_phase = _test("/status/phase", vgpu.status.phase)
         return [same_phase, first, _set("phase", phase)]
     return [_same_version(vgpu), _set("phase", phase)]
+
+
+def holder_of(vgpu: VGPU, demand: str) -> Holder | None:
+    """The holder of a demand (uid) on a vGPU, or None.
+
+    If it has several shares of the GPU, any of them: they are added, get the uid of their pod
+    and are removed together.
+    """
+    return next((holder for holder in vgpu.status.holders if holder.demand == demand), None)
+
+
+def one_of_each_demand(vgpu: VGPU) -> list[Holder]:
+    """One holder of each demand on a vGPU, for what concerns its pod; see :func:`holder_of`."""
+    found: dict[str, Holder] = {}
+    for holder in vgpu.status.holders:
+        found.setdefault(holder.demand, holder)
+    return list(found.values())

@@ -1,7 +1,7 @@
 """Records the device manager's events: what happened and what to do."""
 
 from kubeshare.api.configuration import ConfigMap
-from kubeshare.api.state.vgpu_store import one_of_each_demand
+from kubeshare.api.holders import one_of_each_demand
 from kubeshare.api.types.constants import LABEL_POOL, NAMESPACE
 from kubeshare.api.types.core_v1 import NODES, PODS, Node, Pod
 from kubeshare.api.types.reasons import Reason

@@ -18,9 +18,9 @@ from functools import partial
 from typing import Any, Final
 
 from kubeshare.api import gpuid_list, pod_state
+from kubeshare.api.holders import holder_of
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.pod_bindings import void_bindings
-from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.constants import (
     ANNOTATION_GPUIDS,
     ANNOTATION_NODE,

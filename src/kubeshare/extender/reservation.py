@@ -11,7 +11,8 @@ from contextlib import nullcontext
 from typing import Final, NamedTuple
 from weakref import WeakValueDictionary
 
-from kubeshare.api.state.vgpu_store import StaleDecisionError, VGPUStore, holder_of
+from kubeshare.api.holders import holder_of
+from kubeshare.api.state.vgpu_store import StaleDecisionError, VGPUStore
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.api.vgpu_readiness import blocker
 from kubeshare.core.decision import Decision

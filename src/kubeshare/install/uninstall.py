@@ -23,8 +23,8 @@ from contextlib import suppress
 from typing import Any, Final
 
 from kubeshare.api import holders
+from kubeshare.api.holders import one_of_each_demand
 from kubeshare.api.owned_nodes import is_owned
-from kubeshare.api.state.vgpu_store import one_of_each_demand
 from kubeshare.api.types.constants import (
     ANNOTATION_GIVEN_BACK,
     DRA_DRIVER,

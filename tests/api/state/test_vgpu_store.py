@@ -8,7 +8,8 @@ import pytest
 
 from fakes import manifests
 from kubeshare.api import holders
-from kubeshare.api.state.vgpu_store import StaleDecisionError, VGPUStore, holder_of
+from kubeshare.api.holders import holder_of
+from kubeshare.api.state.vgpu_store import StaleDecisionError, VGPUStore
 from kubeshare.api.types.v1 import VGPU, VGPUS
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Memory

@@ -8,8 +8,8 @@ import httpx2
 import pytest
 from msgspec import Struct
 
-from kubeshare.kube.client import client as client_module
-from kubeshare.kube.client.client import Client, Listing
+from kubeshare.kube.client import listing as listing_module
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import (
     AlreadyExistsError,
     ApiError,
@@ -23,6 +23,7 @@ from kubeshare.kube.client.errors import (
     UnauthorizedError,
     UnreachableError,
 )
+from kubeshare.kube.client.listing import Listing
 from kubeshare.kube.client.transport import Call, Transport
 from kubeshare.kube.meta import Key, ObjectMeta
 from kubeshare.kube.resources import CONFIG_MAPS, PODS, Resource
@@ -125,7 +126,7 @@ def test_a_list_that_expires_for_ever_ends_with_gone(server: FakeApiServer) -> N
 def test_a_page_of_large_objects_is_read_with_fewer_of_them(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "PAGE_BYTES", 20_000)
+    monkeypatch.setattr(listing_module, "PAGE_BYTES", 20_000)
     for number in range(80):
         server.seed(PODS, pod(f"p{number:02}", labels={"text": "x" * 900 * (number < 40)}))
     server.seed(PODS, pod("q", labels={"text": "x" * 30_000}))
@@ -144,7 +145,7 @@ def test_a_page_of_large_objects_is_read_with_fewer_of_them(
 def test_others_run_while_a_long_list_is_read(
     server: FakeApiServer, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(client_module, "_BYTES_AT_ONCE", 10_000)
+    monkeypatch.setattr(listing_module, "_BYTES_AT_ONCE", 10_000)
     for number in range(20):
         server.seed(PODS, pod(f"p{number:02}"))
     read: list[str] = []

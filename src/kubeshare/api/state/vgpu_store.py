@@ -12,11 +12,11 @@ from typing import NamedTuple, Protocol
 
 from kubeshare.api import holders
 from kubeshare.api.holder_codec import encode_share
-from kubeshare.api.holders import Identities, Operation
+from kubeshare.api.holders import Identities, Operation, holder_of
 from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.state.namespace_usage import NamespaceUsage, Usage
 from kubeshare.api.types.constants import POOL_STATIC
-from kubeshare.api.types.v1 import VGPU, VGPUS, Holder
+from kubeshare.api.types.v1 import VGPU, VGPUS
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.gpuid import object_name
@@ -472,29 +472,12 @@ def _is(vgpu: VGPU, node: str, gpuid: str) -> bool:
     return (vgpu.spec.node_name, vgpu.gpuid) == (node, gpuid)
 
 
-def holder_of(vgpu: VGPU, demand: str) -> Holder | None:
-    """The holder of a demand (uid) on a vGPU, or None.
-
-    If it has several shares of the GPU, any of them: they are added, get the uid of their pod
-    and are removed together.
-    """
-    return next((holder for holder in vgpu.status.holders if holder.demand == demand), None)
-
-
 def _is_unused(vgpu: VGPU, demand: str, attempt: int | None) -> bool:
     """Whether a demand has a holder there, of this decision, that names no pod."""
     holder = holder_of(vgpu, demand)
     if holder is None or holder.pod_uid:
         return False
     return attempt is None or holder.attempt == attempt
-
-
-def one_of_each_demand(vgpu: VGPU) -> list[Holder]:
-    """One holder of each demand on a vGPU, for what concerns its pod; see :func:`holder_of`."""
-    found: dict[str, Holder] = {}
-    for holder in vgpu.status.holders:
-        found.setdefault(holder.demand, holder)
-    return list(found.values())
 
 
 def _uuids(vgpu: VGPU) -> list[str]:

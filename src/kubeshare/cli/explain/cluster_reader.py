@@ -8,13 +8,13 @@ import msgspec
 
 from kubeshare.api import sharepods
 from kubeshare.api.configuration import KEY, NAME, ConfigMap, Configuration, parse
+from kubeshare.api.holders import holder_of
 from kubeshare.api.predicates import exclusions
 from kubeshare.api.predicates.eligibility import Eligible, eligible, without_excluded
 from kubeshare.api.quotas.gpu_quotas import rows_of_all
 from kubeshare.api.quotas.policy import Quotas
 from kubeshare.api.quotas.resource_quotas import QUOTAS, rows
 from kubeshare.api.state import ledger_builder
-from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.gpu_quota import GPUQUOTAS

@@ -17,8 +17,8 @@ import msgspec
 
 from kubeshare.api import gpuid_list, pod_state
 from kubeshare.api.holder_codec import are_shares_of, placed_gpus
+from kubeshare.api.holders import holder_of
 from kubeshare.api.owned_nodes import keeps_off
-from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.constants import (
     ANNOTATION_GPUIDS,
     ANNOTATION_NODE,

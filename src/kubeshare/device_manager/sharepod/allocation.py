@@ -4,9 +4,9 @@ from collections.abc import Iterable, Sequence
 from typing import Final
 
 from kubeshare.api.holder_codec import are_understood
+from kubeshare.api.holders import holder_of
 from kubeshare.api.owned_nodes import keeps_off
 from kubeshare.api.state.unschedulable import UnschedulableQueue
-from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, SharePod

@@ -10,7 +10,8 @@ import asyncio
 from weakref import WeakValueDictionary
 
 from kubeshare.api import holders
-from kubeshare.api.state.vgpu_store import Change, VGPUStore, holder_of
+from kubeshare.api.holders import holder_of
+from kubeshare.api.state.vgpu_store import Change, VGPUStore
 from kubeshare.api.types.v1 import VGPU
 
 

@@ -13,8 +13,8 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
 from kubeshare.api.affinity_terms import require_node
+from kubeshare.api.holders import holder_of
 from kubeshare.api.state.cluster_state import ClusterState
-from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.constants import (
     GROUP,
     LABEL_ROLE,

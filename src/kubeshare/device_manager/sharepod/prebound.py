@@ -12,8 +12,8 @@ seen, once a live read of the vGPU confirms this. The SharePod is then reconcile
 
 from collections.abc import Sequence
 
+from kubeshare.api.holders import holder_of
 from kubeshare.api.state.cluster_state import ClusterState
-from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.api.vgpu_readiness import Blocker, blocker

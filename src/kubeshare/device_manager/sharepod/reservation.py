@@ -10,8 +10,9 @@ from collections.abc import Callable, Iterable, Sequence
 
 import msgspec
 
+from kubeshare.api.holders import holder_of
 from kubeshare.api.state.cluster_state import ClusterState
-from kubeshare.api.state.vgpu_store import Reservation, holder_of
+from kubeshare.api.state.vgpu_store import Reservation
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SharePod
 from kubeshare.core.decision import Decision, commit

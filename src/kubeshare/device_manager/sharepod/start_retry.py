@@ -18,7 +18,7 @@ from typing import Final
 
 from msgspec import Struct
 
-from kubeshare.api.state.vgpu_store import holder_of
+from kubeshare.api.holders import holder_of
 from kubeshare.api.types.constants import ANNOTATION_NUDGED, MANAGER_DEVICES
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import VGPU

@@ -14,8 +14,8 @@ from typing import Final
 
 from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.eviction import evict
+from kubeshare.api.holders import one_of_each_demand
 from kubeshare.api.state.cluster_state import ClusterState
-from kubeshare.api.state.vgpu_store import one_of_each_demand
 from kubeshare.api.types.core_v1 import Node, Pod
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, Holder

@@ -13,7 +13,8 @@ Live reads confirm that the node and the pods are gone.
 from typing import Final
 
 from kubeshare.api import holders
-from kubeshare.api.state.vgpu_store import VGPUStore, holder_of, one_of_each_demand
+from kubeshare.api.holders import holder_of, one_of_each_demand
+from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.v1 import VGPU, Holder
 from kubeshare.device_manager.events import Events

@@ -15,9 +15,9 @@ from collections.abc import Collection
 from typing import Final, NamedTuple
 
 from kubeshare.api import pod_state, sharepods
+from kubeshare.api.holders import one_of_each_demand
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.pod_bindings import void_bindings
-from kubeshare.api.state.vgpu_store import one_of_each_demand
 from kubeshare.api.types.constants import MANAGER_DEVICES
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import SHAREPODS, VGPU, Holder

@@ -23,7 +23,8 @@ from typing import Final, Generic, TypeAlias, TypeVar
 from kubeshare.kube.cache.store import DELETED, Change, Store
 from kubeshare.kube.cache.watch import WatchEvent
 from kubeshare.kube.cache.watch_loop import IDLE_SECONDS, WatchLoop
-from kubeshare.kube.client.client import PAGE, Client
+from kubeshare.kube.client.client import Client
+from kubeshare.kube.client.listing import PAGE
 from kubeshare.kube.resources import Resource
 
 T = TypeVar("T")

@@ -13,68 +13,28 @@ Which write to choose:
 * ``merge_patch`` for single fields whose last writer may win.
 """
 
-import asyncio
-import sys
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, Generic, Self, TypeVar
+from typing import Any, Self, TypeVar
 
 import httpx2
 import msgspec
-from msgspec import Struct
 
-from kubeshare.kube.cache.watch import WatchEvent, read_watch, report_unreadable
+from kubeshare.kube.cache.watch import WatchEvent, read_watch
+from kubeshare.kube.client.answers import parameters, read_answer, with_kind
 from kubeshare.kube.client.connection import connect
-from kubeshare.kube.client.decoding import decoder_for
-from kubeshare.kube.client.errors import (
-    ApiError,
-    ConflictError,
-    GoneError,
-    InvalidError,
-    ResponseTooLargeError,
-)
+from kubeshare.kube.client.errors import ConflictError, GoneError, InvalidError
+from kubeshare.kube.client.listing import PAGE, Listing, read_pages, read_version
 from kubeshare.kube.client.transport import Call, Transport
-from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw, Resource
 
 T = TypeVar("T")
 S = TypeVar("S")
 
-PAGE = 500
-"""Objects in a page of a list."""
-PAGE_BYTES = 16 << 20
-"""Bytes of a page; one of larger objects is read again with fewer of them."""
-
-_BYTES_AT_ONCE = 1 << 20
-"""Bytes of a list that are decoded before other tasks run."""
-_OBJECT_BYTES = 4096
-"""As long as it takes to decode so many bytes, something else is done for each object."""
 _LIST_RESTARTS = 3
 _READ_VERBS = frozenset({"get", "list", "watch"})
-
-
-class Listing(Struct, Generic[T], frozen=True):
-    """All objects of a list, and the resourceVersion from which a watch continues.
-
-    ``unreadable`` names objects that cannot be decoded into the resource's shape: one strange
-    object must not hide all others.
-    """
-
-    items: list[T]
-    resource_version: str
-    unreadable: tuple[Key, ...] = ()
-
-
-class _ListMeta(Struct, rename="camel"):
-    resource_version: str = ""
-    continue_: str = ""
-
-
-class _Page(Struct):
-    metadata: _ListMeta
-    items: list[msgspec.Raw]
 
 
 class Client:
@@ -144,7 +104,7 @@ class Client:
             ApiError: any other refusal.
         """
         body = await self._transport.send(Call("get", resource, namespace, name))
-        return _read(body, resource)
+        return read_answer(body, resource)
 
     async def list(
         self,
@@ -196,51 +156,14 @@ class Client:
             GoneError: the list expired several times.
             ApiError: any other refusal.
         """
-        selectors = _parameters(labelSelector=labels, fieldSelector=fields)
+        selectors = parameters(labelSelector=labels, fieldSelector=fields)
+        call = Call("list", resource, namespace)
         for _ in range(_LIST_RESTARTS):
             try:
-                return await self._pages(resource, make, namespace, selectors, page)
+                return await read_pages(self._transport, call, make, selectors, page)
             except GoneError as error:
                 expired = error
         raise expired
-
-    async def _pages(
-        self,
-        resource: Resource[T],
-        make: Callable[[T], S],
-        namespace: str,
-        selectors: Mapping[str, str],
-        most: int,
-    ) -> Listing[S]:
-        call = Call("list", resource, namespace)
-        read = decoder_for(resource.shape).decode
-        items: list[S] = []
-        unreadable: list[Key] = []
-        token, count = "", most
-        while True:
-            query = _parameters(**selectors, limit=str(count), **{"continue": token})
-            try:
-                # A single object is read whatever its size, which etcd bounds.
-                limit = PAGE_BYTES if count > 1 else sys.maxsize
-                body = await self._transport.send(call, query=query, limit=limit)
-            except ResponseTooLargeError:
-                count = max(count // 8, 1)
-                continue
-            page = _read(body, resource.into(_Page))
-            count = min(count * 2, most)
-            decoded = 0
-            for raw in page.items:
-                try:
-                    items.append(make(_complete(read(raw), resource)))
-                except msgspec.ValidationError as error:
-                    unreadable.append(report_unreadable(raw, resource, error))
-                decoded += memoryview(raw).nbytes + _OBJECT_BYTES
-                if decoded > _BYTES_AT_ONCE:
-                    decoded = 0
-                    await asyncio.sleep(0)
-            token = page.metadata.continue_
-            if not token:
-                return Listing(items, page.metadata.resource_version, tuple(unreadable))
 
     async def latest_version(
         self, resource: Resource[Any], namespace: str = "", *, labels: str = "", fields: str = ""
@@ -251,9 +174,9 @@ class Client:
         only where the caller may list nothing else.
         """
         call = Call("list", resource, namespace)
-        query = _parameters(limit="1", labelSelector=labels, fieldSelector=fields)
+        query = parameters(limit="1", labelSelector=labels, fieldSelector=fields)
         body = await self._transport.send(call, query=query)
-        return _read(body, resource.into(_Page)).metadata.resource_version
+        return read_version(body, resource)
 
     async def watch(
         self,
@@ -283,7 +206,7 @@ class Client:
             UnreachableError: the connection was refused or reset.
             ApiError: any other refusal.
         """
-        query = _parameters(
+        query = parameters(
             watch="true",
             resourceVersion=resource_version,
             allowWatchBookmarks="true",
@@ -325,12 +248,12 @@ class Client:
         namespace = namespace or body["metadata"].get("namespace", "")
         answer = await self._transport.send(
             Call("create", resource, namespace),
-            body=_complete(dict(body), resource),
-            query=_parameters(
+            body=with_kind(dict(body), resource),
+            query=parameters(
                 fieldManager=field_manager, fieldValidation="Strict" if strict else ""
             ),
         )
-        return _read(answer, resource)
+        return read_answer(answer, resource)
 
     async def delete(
         self,
@@ -363,7 +286,7 @@ class Client:
         options["propagationPolicy"] = propagation
         if grace is not None:
             options["gracePeriodSeconds"] = grace
-        if conditions := _parameters(uid=uid, resourceVersion=resource_version):
+        if conditions := parameters(uid=uid, resourceVersion=resource_version):
             options["preconditions"] = conditions
         await self._transport.send(Call("delete", resource, namespace, name), body=options)
 
@@ -390,7 +313,7 @@ class Client:
                 Call("patch", resource, namespace, name, subresource),
                 body=list(operations),
                 content_type="application/json-patch+json",
-                query=_parameters(fieldManager=field_manager),
+                query=parameters(fieldManager=field_manager),
             )
         except InvalidError as error:
             # A patch that does not fit gets a Status without details; a broken rule gets one
@@ -407,7 +330,7 @@ class Client:
                 status=error.status,
                 reason=error.reason,
             ) from error
-        return _read(answer, resource)
+        return read_answer(answer, resource)
 
     async def merge_patch(
         self,
@@ -431,9 +354,9 @@ class Client:
             Call("patch", resource, namespace, name, subresource),
             body=patch,
             content_type="application/merge-patch+json",
-            query=_parameters(fieldManager=field_manager),
+            query=parameters(fieldManager=field_manager),
         )
-        return _read(answer, resource)
+        return read_answer(answer, resource)
 
     async def apply(
         self,
@@ -465,11 +388,11 @@ class Client:
         namespace = namespace or metadata.get("namespace", "")
         answer = await self._transport.send(
             Call("patch", resource, namespace, metadata["name"], subresource),
-            body=_complete(dict(body), resource),
+            body=with_kind(dict(body), resource),
             content_type="application/apply-patch+yaml",
-            query=_parameters(fieldManager=field_manager, force="true" if force else ""),
+            query=parameters(fieldManager=field_manager, force="true" if force else ""),
         )
-        return _read(answer, resource)
+        return read_answer(answer, resource)
 
     async def post(
         self,
@@ -489,24 +412,3 @@ class Client:
         answer = await self._transport.send(call, body=body)
         decoded: Raw = msgspec.json.decode(answer)
         return decoded
-
-
-def _parameters(**values: str) -> dict[str, str]:
-    return {name: value for name, value in values.items() if value}
-
-
-def _read(body: bytes, resource: Resource[T]) -> T:
-    try:
-        return decoder_for(resource.shape).decode(body)
-    except msgspec.DecodeError as error:
-        raise ApiError(
-            f"{resource.plural}: the API server's answer cannot be read ({error})"
-        ) from error
-
-
-def _complete(item: T, resource: Resource[Any]) -> T:
-    """Add apiVersion and kind, which items of lists and bodies of callers may lack."""
-    if isinstance(item, dict):
-        item.setdefault("apiVersion", resource.api_version)
-        item.setdefault("kind", resource.kind)
-    return item

@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from msgspec import Struct
 
-from kubeshare.api.state.vgpu_store import holder_of
+from kubeshare.api.holders import holder_of
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.v1 import SHAREPODS, VGPU
 from kubeshare.core.errors import InvalidValueError

@@ -18,9 +18,9 @@ from typing import Final
 from msgspec import Struct
 
 from kubeshare.api.eviction import evict
+from kubeshare.api.holders import holder_of
 from kubeshare.api.pod_state import never_started
 from kubeshare.api.state.cluster_state import ClusterState
-from kubeshare.api.state.vgpu_store import holder_of
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SharePod
