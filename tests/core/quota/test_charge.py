@@ -108,6 +108,32 @@ def test_label_mates_share_the_charge_wherever_the_policy_would_put_them(
     assert ask(decide, ledger, "p6", "0.1").outcome == "bound"
 
 
+@pytest.mark.parametrize(
+    ("held", "request_"),
+    [
+        ({"exclusion": "y"}, "0.1"),
+        ({"request": "0.95"}, "0.1"),
+        ({"memory": GPU_MEMORY // MI}, "0"),
+    ],
+)
+def test_without_a_mate_that_has_room_the_policy_is_asked_once(
+    held: dict[str, Any], request_: str
+) -> None:
+    """Explanations and waiting gangs ask hundreds of times, and a namespace may hold thousands."""
+    asked: list[str] = []
+
+    def counting(ledger: Ledger, demand: Demand) -> Decision:
+        asked.append(demand.uid)
+        return policy("locality")(ledger, demand)
+
+    ledger = Ledger(
+        [a_node("n1"), a_node("n2", free=1)], [a_device("A", holders=[mate("p", **held)])]
+    )
+    waiting = ask(within(counting, by_time(1)), ledger, "q", request_, memory=16)
+    assert (waiting.outcome, waiting.field) == ("pending", "quota")
+    assert len(asked) == 1
+
+
 def test_memory_is_charged_as_a_whole_too() -> None:
     row = NamespaceQuota(name="memory", memory_bytes=GPU_MEMORY - 1)
     ledger = Ledger([a_node()], [a_device("A")])

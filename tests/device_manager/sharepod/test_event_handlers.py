@@ -19,7 +19,7 @@ from kubeshare.kube.cache.store import ADDED, DELETED, MODIFIED, Change, Store
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import Raw
 
-A, B, FULL = Key("default", "a"), Key("default", "b"), Key("default", "full")
+A, B, FULL = Key("default", "a"), Key("default", "b"), Key("crowded", "full")
 
 
 class Stage:
@@ -123,6 +123,17 @@ def test_a_holder_that_leaves_concerns_it_and_those_that_have_none(stage: Stage)
     assert stage.vgpu(held(HA, HB, HC), held(HA, HB)) == []
     assert stage.vgpu(held(HA, HC), held(HA)) == [B]
     assert stage.vgpu(held(HA, HB), held(HA)) == [B]
+
+
+def test_a_holder_for_which_a_quota_charges_less_concerns_those_that_wait_in_its_namespace(
+    stage: Stage,
+) -> None:
+    mine = objects.holder("c", namespace="crowded")
+    exclusive = msgspec.structs.replace(mine, exclusion="x")
+    assert stage.vgpu(held(mine), held()) == [A, B, FULL]
+    assert stage.vgpu(held(mine), held(mine), DELETED) == [A, B, FULL]
+    assert stage.vgpu(held(), held(mine)) == []
+    assert stage.vgpu(held(), held(exclusive)) == [FULL], "its mates cost nothing more"
 
 
 def test_a_pod_uid_that_is_taken_back_or_replaced_concerns_its_holder(stage: Stage) -> None:

@@ -7,6 +7,7 @@ from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.disruptions import cordon
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.core.gpuid import hashed_name
+from kubeshare.kube.resources import RESOURCE_QUOTAS
 from kubeshare.simulator.control import Fault
 
 ANY_TEXT = 'GPU 0, "é" / #1'
@@ -162,3 +163,20 @@ async def test_an_administrator_may_switch_off_that_authors_choose_gpuids(
     cluster.configure(gpuidScope="cluster", pool={"policy": "onDemand"})
     cluster.delete("c")
     await expect_running(cluster, "a", "b")
+
+
+@scenario(n1=3)
+async def test_one_that_waits_for_a_quota_is_let_in_when_another_gpu_is_released(
+    cluster: FakeCluster,
+) -> None:
+    hard = {"requests.kubeshare.nthu/gpu": "1"}
+    metadata = {"name": "gpus", "namespace": "default"}
+    cluster.server.seed(RESOURCE_QUOTAS, {"metadata": metadata, "spec": {"hard": hard}})
+    cluster.start()
+    cluster.share("a", "0.1", id="gpu0", exclusion="x", spec={"nodeName": "n1"})
+    await expect_running(cluster, "a")
+    cluster.share("b", "0.1", id="gpu1", exclusion="y", spec={"nodeName": "n1"})
+    await expect_condition(cluster, "b", "Allocated")
+    assert "1 held, 1 asked" in cluster.condition("b", "Allocated")["message"]
+    cluster.delete("a")
+    await expect_running(cluster, "b")

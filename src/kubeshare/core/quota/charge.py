@@ -89,13 +89,19 @@ class ExclusiveDevices:
     """An index of a ledger: the devices that are charged to somebody as a whole."""
 
     def __init__(self, ledger: Ledger) -> None:
-        self._ids: dict[tuple[str, str], set[str]] = defaultdict(set)
+        self._ids: dict[tuple[str, str, str], set[str]] = defaultdict(set)
         for device in ledger.devices.values():
             self.device_changed(None, device)
 
-    def of(self, namespace: str, group: str = "") -> AbstractSet[str]:
-        """The ids of those charged to a namespace, or to a group in it."""
-        return self._ids.get((namespace, group), _NONE)
+    def of(self, namespace: str, label: str, group: str = "") -> AbstractSet[str]:
+        """The ids of those with an exclusion label that are charged to a namespace.
+
+        Args:
+            namespace: the namespace.
+            label: as the ledger compares it (:meth:`Ledger.comparable`).
+            group: a group in the namespace; "" for all of it.
+        """
+        return self._ids.get((namespace, label, group), _NONE)
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
         """Update whom a device is charged to."""
@@ -110,12 +116,18 @@ class ExclusiveDevices:
         """Ignore a change of a node, which holds nothing itself."""
 
 
-def _exclusive(device: Device) -> set[tuple[str, str]]:
+def _exclusive(device: Device) -> set[tuple[str, str, str]]:
     """The namespaces, and the groups in them, with a holder that has an exclusion label."""
-    if device.exclusions <= {""}:
+    labels = device.exclusions - {""}
+    if not labels:
         return set()
     labelled = [holder for holder in device.holders if holder.exclusion]
-    return {(holder.namespace, group) for holder in labelled for group in ("", holder.group)}
+    return {
+        (holder.namespace, label, group)
+        for holder in labelled
+        for label in labels
+        for group in ("", holder.group)
+    }
 
 
 def added(ledger: Ledger, demand: Demand, decision: Decision, group: str = "") -> Held:
@@ -133,7 +145,8 @@ def added(ledger: Ledger, demand: Demand, decision: Decision, group: str = "") -
         for share, device_id in zip(demand.per_gpu(), decision.devices, strict=True)
     ]
     if demand.exclusion:
-        charged = ledger.index(ExclusiveDevices).of(demand.namespace, group)
+        label = ledger.comparable(demand).exclusion
+        charged = ledger.index(ExclusiveDevices).of(demand.namespace, label, group)
         opened = {device_id: size for device_id, _, size in placed if device_id not in charged}
         return Held(len(opened) * MICROS, sum(opened.values()))
     wanted = [Holder.of_share(demand, share, size) for _, share, size in placed]

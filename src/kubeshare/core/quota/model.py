@@ -266,11 +266,11 @@ def _charged(
     """The vGPUs charged to the namespace as a whole that rows let the demand use."""
     devices, group = ledger.index(ExclusiveDevices), group_of(demand)
     label = ledger.comparable(demand).exclusion
-    of_group = devices.of(demand.namespace, group)
-    for device_id in devices.of(demand.namespace):
+    of_group = devices.of(demand.namespace, label, group)
+    for device_id in devices.of(demand.namespace, label):
         device = ledger.devices[device_id]
         asked = demand.nodes is None or device.node in demand.nodes
-        if not asked or device.node not in ledger.nodes or label not in device.exclusions:
+        if not asked or device.node not in ledger.nodes:
             continue
         place = ledger.index(QuotaIndex).place(device.node, device.model, group)
         more = 0 if device_id in of_group else MICROS

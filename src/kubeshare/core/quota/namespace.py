@@ -5,8 +5,8 @@ beyond the quota is no error: it stays pending until its namespace releases some
 changes. The check wraps any policy.
 """
 
-from collections import defaultdict
-from collections.abc import Callable, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Callable, Iterable, Sequence
 from operator import attrgetter
 
 import msgspec
@@ -98,14 +98,20 @@ def within_quotas(policy: Policy, quotas: Callable[[str], Sequence[NamespaceQuot
             return decision
         if demand.exclusion:
             joined = _on_charged_gpus(policy, ledger, demand, reason)
-            if joined.node is not None and not _exceeded(rows, ledger, demand, joined):
+            if (
+                joined is not None
+                and joined.node is not None
+                and not _exceeded(rows, ledger, demand, joined)
+            ):
                 return joined
         return Decision(outcome="pending", reasons={FIELD: reason}, field=FIELD)
 
     return decide
 
 
-def _on_charged_gpus(policy: Policy, ledger: Ledger, demand: Demand, reason: str) -> Decision:
+def _on_charged_gpus(
+    policy: Policy, ledger: Ledger, demand: Demand, reason: str
+) -> Decision | None:
     """The decision among the GPUs that the namespace is charged as a whole already.
 
     Args:
@@ -113,11 +119,24 @@ def _on_charged_gpus(policy: Policy, ledger: Ledger, demand: Demand, reason: str
         ledger: unchanged afterwards.
         demand: the demand.
         reason: why it may have no other GPU.
+
+    Returns:
+        None if too few of them have room, whatever the policy.
     """
-    charged = ledger.index(ExclusiveDevices).of(demand.namespace)
-    nodes = {ledger.devices[each].node for each in charged} & ledger.nodes.keys()
-    if demand.nodes is not None:
-        nodes &= demand.nodes
+    label, shares = ledger.comparable(demand).exclusion, demand.reduced()
+    mates = map(
+        ledger.devices.__getitem__, ledger.index(ExclusiveDevices).of(demand.namespace, label)
+    )
+    charged = {
+        device.id
+        for device in mates
+        if (demand.nodes is None or device.node in demand.nodes) and _has_room(device, shares)
+    }
+    counts = Counter(ledger.devices[each].node for each in charged)
+    needed = demand.different_gpus()
+    nodes = {node for node, count in counts.items() if count >= needed} & ledger.nodes.keys()
+    if not nodes:
+        return None
     others: set[str] = set()
     with ledger.what_if():
         for node in sorted(nodes):
@@ -137,6 +156,16 @@ def _on_charged_gpus(policy: Policy, ledger: Ledger, demand: Demand, reason: str
         }
 
     return msgspec.structs.replace(decision, reasons=LazyReasons(reasons))
+
+
+def _has_room(device: Device, shares: Iterable[Demand]) -> bool:
+    """Whether a device has room for one of some shares."""
+    total = device.memory_bytes
+    return any(
+        share.compute_on(total) <= device.compute_left
+        and share.memory.on(total) <= device.memory_left
+        for share in shares
+    )
 
 
 def _exceeded(

@@ -6,6 +6,7 @@ only the changes on which a step of the controller could have another result.
 """
 
 from collections.abc import Callable, Iterable
+from collections.abc import Set as AbstractSet
 from typing import Any, Final
 
 import msgspec
@@ -96,7 +97,12 @@ class SharePodEventHandlers:
         Otherwise those whose holder has changed, those without a holder when one has left, and
         those without a pod when the vGPU has become active. A pod uid in a holder concerns no
         SharePod, since its own reconcile has written it.
+
+        Also the SharePods that wait in a namespace which a quota may charge less now.
         """
+        return *self._of_vgpu(change), *self._waiting_in(_quota_freed(change))
+
+    def _of_vgpu(self, change: Change[VGPU]) -> Iterable[Key]:
         old, new = change.old, change.object
         if change.type == DELETED or old is None or _differs_for_all(old, new):
             return self._naming(new)
@@ -120,6 +126,11 @@ class SharePodEventHandlers:
             or (more_room and key not in holding)
             or (activated and self._cluster_state.pod(key) is None)
         ]
+
+    def _waiting_in(self, namespaces: AbstractSet[str]) -> Iterable[Key]:
+        if not namespaces:
+            return ()
+        return [key for key in self._unschedulable.oldest_first() if key.namespace in namespaces]
 
     def on_pod(self, change: Change[core_v1.Pod]) -> Iterable[Key]:
         """The SharePod of a pod, or the SharePods that wait for the GPU of a placeholder."""
@@ -188,6 +199,19 @@ def _is_undecided(raw: Raw) -> bool:
     asks = "request" in (spec.get("gpu") or {})
     deleted = "deletionTimestamp" in raw["metadata"]
     return asks and not deleted and not spec.get("nodeName") and not raw.get("status")
+
+
+def _quota_freed(change: Change[VGPU]) -> AbstractSet[str]:
+    """The namespaces for which a quota may allow more than before.
+
+    A holder has left, or one with an exclusion label has come: then the GPU is charged as a whole,
+    and its label-mates cost nothing more.
+    """
+    before = _shares(change.old) if change.old is not None else {}
+    now = _shares(change.object) if change.type != DELETED else {}
+    left = {before[share].namespace for share in before.keys() - now.keys()}
+    came = (now[share] for share in now.keys() - before.keys())
+    return left | {holder.namespace for holder in came if holder.exclusion}
 
 
 def _differs_for_all(old: VGPU, new: VGPU) -> bool:
