@@ -4,6 +4,7 @@ import pytest
 import yaml
 
 from kubeshare.api.configuration import Configuration
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.cli.main import main
 from kubeshare.install import manifests, rollout
 from kubeshare.kube.resources import NAMESPACES, RESOURCE_QUOTAS, Raw
@@ -112,3 +113,5 @@ def test_the_command_prints_them(capsys: pytest.CaptureFixture[str]) -> None:
 def test_no_name_is_an_error_of_use(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["install", "--only-namespace", "", "--dry-run"]) == 2
     assert "--only-namespace" in capsys.readouterr().err
+    assert main(["install", "--only-namespace", NAMESPACE, "--dry-run"]) == 2
+    assert f"{NAMESPACE} is for KubeShare's own pods" in capsys.readouterr().err

@@ -4,6 +4,7 @@ import asyncio
 
 import click
 
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.install import manifests, rollout
 
@@ -59,6 +60,10 @@ def install(  # noqa: PLR0913 - one argument an option
         raise InvalidValueError("--driver-root", f"{driver_root!r} is not a whole path, as in /")
     if "" in only_namespaces:
         raise InvalidValueError("--only-namespace", "is empty: say which namespace")
+    if NAMESPACE in only_namespaces:
+        raise InvalidValueError(
+            "--only-namespace", f"{NAMESPACE} is for KubeShare's own pods: say another"
+        )
     options = manifests.Options(
         image=image,
         driver_root=driver_root,
