@@ -130,7 +130,7 @@ def test_what_was_made_is_there_and_what_was_deleted_is_not() -> None:
         views.gone()
         assert views.version == ""
         views.latest.assume(thing("5"))
-        views.latest.forget(KEY)
+        views.latest.forget(thing("5"))
         assert views.version == ""
 
     run_virtual(main())
@@ -163,7 +163,7 @@ def test_what_a_live_read_did_not_find_is_gone_though_the_watch_lags_behind() ->
         views = Views()
         views.latest.add_index("uid", lambda one: [one["metadata"]["uid"]])
         views.watched("1")
-        views.latest.forget(KEY)
+        views.latest.forget(thing("1"))
         assert views.version == ""
         assert views.latest.by_index("uid", "u") == []
         views.latest.assume(thing("5"))
@@ -171,6 +171,19 @@ def test_what_a_live_read_did_not_find_is_gone_though_the_watch_lags_behind() ->
         views.gone()
         assert views.version == ""
         views.watched("9")
+        assert views.version == "9"
+
+    run_virtual(main())
+
+
+def test_what_is_known_to_be_gone_says_nothing_of_a_later_object_of_its_name() -> None:
+    async def main() -> None:
+        views = Views()
+        views.watched("7")
+        views.latest.forget(thing("1", uid="before"))
+        assert views.version == "7"
+        views.latest.assume(thing("9", uid="after"))
+        views.latest.forget(thing("7"))
         assert views.version == "9"
 
     run_virtual(main())
@@ -217,7 +230,9 @@ def test_what_a_restored_history_lacks_is_dropped() -> None:
             stored = server.stored(PODS, *reversed(key)) or server.seed(PODS, obj)
             latest.assume(stored)
         server.remove(PODS, "c", "default")
-        latest.forget(deleted)
+        gone = latest.get(deleted)
+        assert gone is not None
+        latest.forget(gone)
         server.restore(snapshot)
 
         await until(lambda: reflector.relists, seconds=600)
@@ -254,7 +269,7 @@ def test_whoever_follows_hears_of_each_name_that_may_say_something_else() -> Non
         changes: list[Callable[[], None]] = [
             lambda: views.watched("1"),
             lambda: views.latest.assume(thing("2")),
-            lambda: views.latest.forget(KEY),
+            lambda: views.latest.forget(thing("2")),
             views.gone,
             lambda: views.latest.assume(thing("5")),
         ]
@@ -262,7 +277,7 @@ def test_whoever_follows_hears_of_each_name_that_may_say_something_else() -> Non
             change()
             assert heard == [KEY]
             heard.clear()
-        views.latest.forget(Key("", "other"))
+        views.latest.forget(thing("5", uid="another"))
         views.latest.assume(thing("4"))
         assert not heard, "nothing has changed"
         views.reported_up_to("5")

@@ -179,7 +179,7 @@ BEGINNING: tuple[Object, ...] = (
 STEPS: st.SearchStrategy[Step] = st.one_of(
     *map(changes_of, KINDS),
     objects_of(v1.VGPU).map(lambda obj: lambda cluster: cluster.pool._latest.assume(obj)),
-    KEYS[v1.VGPU].map(lambda key: lambda cluster: cluster.pool._latest.forget(key)),
+    objects_of(v1.VGPU).map(lambda obj: lambda cluster: cluster.pool._latest.forget(obj)),
 )
 DEMANDS = st.builds(
     lambda request, memory, count, nodes: Demand(

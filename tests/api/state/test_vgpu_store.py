@@ -170,6 +170,46 @@ def test_a_creation_whose_answer_was_lost_is_found_before_the_next_decision() ->
     with_pool(scenario)
 
 
+def test_a_read_that_was_too_early_for_a_creation_hides_nothing() -> None:
+    """Its answer comes after the creation's, and after the watch has delivered the vGPU."""
+
+    async def main() -> None:
+        server = FakeApiServer()
+        client = server.client()
+        reflector: Reflector[VGPU] = Reflector(client, VGPUS.into(VGPU))
+        pool = VGPUStore(client, reflector, "test")
+        running = asyncio.ensure_future(reflector.run())
+        await reflector.wait_for_sync()
+        server.inject(Fault.slow(2), verb="create")
+        server.inject(Fault.slow(5, after=True), verb="get")
+        new = Device(id="a", node="n1", memory_bytes=GIB)
+        creation = asyncio.ensure_future(pool.create(new, "reserved"))
+        await asyncio.sleep(1)
+        await pool.settle()
+        await creation
+        assert pool.get("a") is not None
+        assert [vgpu.metadata.name for vgpu in pool.on_node("n1")] == ["a"]
+        running.cancel()
+
+    run_virtual(main())
+
+
+def test_a_creation_that_another_settles_too_early_is_settled_again() -> None:
+    async def scenario(server: FakeApiServer, pool: VGPUStore) -> None:
+        server.inject(Fault.late(2), verb="create")
+        new = Device(id="a", node="n1", memory_bytes=GIB)
+        creation = asyncio.ensure_future(pool.create(new, "reserved"))
+        await asyncio.sleep(1)
+        await pool.settle()
+        with pytest.raises(UnreachableError):
+            await creation
+        assert pool.get("a") is None
+        await pool.settle()
+        assert pool.get("a") is not None
+
+    with_pool(scenario)
+
+
 def test_a_new_vgpu_whose_id_is_there_already_is_looked_at_first() -> None:
     async def scenario(server: FakeApiServer, pool: VGPUStore) -> None:
         server.seed(VGPUS, manifests.vgpu("a", "n2", memoryBytes=GIB))

@@ -54,7 +54,7 @@ class AssumeCache(Generic[T]):
             return None if self._is_gone(key) else self._store.by_key(key)
         if key not in self._store and self._delivered_version() >= _version(assumed):
             # It was created and deleted while the watch was disconnected.
-            self.forget(key)
+            self.forget(assumed)
             return None
         return assumed
 
@@ -121,14 +121,22 @@ class AssumeCache(Generic[T]):
             self._assumed[key] = answer
             self._notify(key)
 
-    def forget(self, key: Key) -> None:
-        """Remove an object that is known to be gone."""
-        stored = self._store.by_key(key)
-        assumed = self._assumed.pop(key, None)
+    def forget(self, known: T) -> None:
+        """Remove an object that is known to be gone; one of its name that came later stays.
+
+        Args:
+            known: the object. If a read did not find it, as it was known before the read: what
+                the watch has delivered since may have been created after the read.
+        """
+        key = key_of(known)
+        stored, assumed = self._store.by_key(key), self._assumed.get(key)
+        latest = stored if assumed is None else assumed
+        if latest is None or _uid(latest) != _uid(known):
+            return
+        self._assumed.pop(key, None)
         if stored is not None:
             self._gone[key] = _version(stored)
-        if stored is not None or assumed is not None:
-            self._notify(key)
+        self._notify(key)
 
     def _delivered_version(self) -> int:
         return int(self._reflector.resource_version or 0)

@@ -103,9 +103,7 @@ class ClusterState:
 
     def forget_pod(self, pod: core_v1.Pod) -> None:
         """Remove a pod that is gone, though the watch may not have delivered the deletion."""
-        known = self.pod(pod.metadata.key)
-        if known is not None and known.metadata.uid == pod.metadata.uid:
-            self._latest_pods.forget(pod.metadata.key)
+        self._latest_pods.forget(pod)
 
     def sharing_pods(self, vgpu: str) -> list[core_v1.Pod]:
         """The pods with the label of the vGPU of this name that have not ended."""

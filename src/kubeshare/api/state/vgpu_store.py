@@ -26,6 +26,7 @@ from kubeshare.kube.cache.store import Change as Event
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import (
     AlreadyExistsError,
+    ApiError,
     ConflictError,
     InvalidError,
     NotFoundError,
@@ -189,10 +190,12 @@ class VGPUStore:
 
     async def refresh(self, name: str) -> VGPU | None:
         """Read a vGPU from the API server; None if it does not exist."""
+        known = self.get(name)
         try:
             live = await self._client.get(_VGPUS, name)
         except NotFoundError:
-            self._latest.forget(Key("", name))
+            if known is not None:
+                self._latest.forget(known)
             return None
         self._latest.assume(live)
         return live
@@ -396,7 +399,11 @@ class VGPUStore:
         self._unsettled.add(device.id)
         try:
             made = await self._client.create(_VGPUS, body, field_manager=self._manager)
-        except AlreadyExistsError as error:
+        except ApiError as error:
+            # Another task may have settled it too early.
+            self._unsettled.add(device.id)
+            if not isinstance(error, AlreadyExistsError):
+                raise
             await self.settle()
             raise StaleDecisionError(str(error)) from error
         self._latest.assume(made)

@@ -133,7 +133,7 @@ class RequesterObject(ABC, Generic[KindT, ViewT]):
         try:
             live = await self.kind.client.get(self.resource, metadata.name, metadata.namespace)
         except NotFoundError:
-            self.kind.known.forget(metadata.key)
+            self.kind.known.forget(self.raw)
             return None
         current = self._assume(live)
         return current if current.uid == self.uid else None

@@ -257,8 +257,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         return None
 
     async def _answer_with_fault(self, request: Request, fault: Fault) -> Answer:
-        if fault.after or fault.kind == "duplicate":
-            self._answer(request)
+        answer = self._answer(request) if fault.after or fault.kind == "duplicate" else None
         if fault.action is not None:
             fault.action()
         match fault.kind:
@@ -274,7 +273,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
                 return self._answer(request)
             case "slow":
                 await asyncio.sleep(fault.seconds)
-                return self._answer(request)
+                return answer or self._answer(request)
             case "late":
                 asyncio.get_running_loop().call_later(fault.seconds, self._answer, request)
                 await asyncio.Event().wait()

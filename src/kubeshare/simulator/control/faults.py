@@ -61,9 +61,9 @@ class Fault:
         return cls("late", seconds=seconds, action=action)
 
     @classmethod
-    def slow(cls, seconds: float) -> "Fault":
-        """The request takes effect, and is answered, after so many seconds."""
-        return cls("slow", seconds=seconds)
+    def slow(cls, seconds: float, *, after: bool = False) -> "Fault":
+        """The request is answered after so many seconds, and takes effect only then or before."""
+        return cls("slow", after=after, seconds=seconds)
 
     @classmethod
     def preceded_by(cls, action: Callable[[], None]) -> "Fault":
