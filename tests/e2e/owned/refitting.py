@@ -30,12 +30,19 @@ def take_out(node: OwnedNode) -> None:
 
 
 def put_in(node: OwnedNode, profile: str) -> None:
-    """Put the GPUs of a profile into a node that has none, and wait until each has a vGPU."""
+    """Put the GPUs of a profile into a node that has none, and wait until each has a vGPU.
+
+    What waits for a GPU may hold one by then.
+    """
     machine = node.stage.node(node.name)
     gpus.install(machine.layout, profile)
     replace(machine.machine.path("/etc") / _SPEC, (_folder(node) / _SPEC).read_text())
     _until_devices(node, gpus.count(profile))
-    node.until_free()
+    eventually(
+        lambda: node.static().keys() == {gpu["uuid"] for gpu in node.devices},
+        "a static vGPU for each GPU",
+        explain=lambda: str(node.stage.vgpus()),
+    )
 
 
 def _folder(node: OwnedNode) -> Path:

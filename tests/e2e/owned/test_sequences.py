@@ -53,6 +53,7 @@ def empty_node(stage: Stage, owned_node: OwnedNode) -> Iterator[OwnedNode]:
         if owned_node.devices:
             refitting.take_out(owned_node)
         refitting.put_in(owned_node, stage.node(owned_node.name).profile)
+        owned_node.until_free()
 
 
 class Six:
