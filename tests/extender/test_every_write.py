@@ -11,6 +11,8 @@ from fakes.cluster.extender import placed, pod, schedule, start
 from fakes.cluster.program_faults import FAULTS
 from fakes.cluster.state import the_pod
 
+pytestmark = pytest.mark.slow
+
 REPLICAS = ("extender", "extender/second")
 PODS = {"a": 10, "b": 10, "c": 3}
 WRITES = 16

@@ -16,6 +16,8 @@ from kubeshare.dialects.vcuda import CORE, CORE_LIMIT, LIMIT_ALONE, MEMORY
 from kubeshare.dialects.write_back import VCUDA_INDEX as INDEX
 from kubeshare.kube.resources import NODES, PODS
 
+pytestmark = pytest.mark.slow
+
 both_doors = pytest.mark.parametrize("door", DOORS)
 
 

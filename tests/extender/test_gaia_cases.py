@@ -28,6 +28,8 @@ from kubeshare.dialects.scenario.scenario import read_scenario
 from kubeshare.dialects.write_back import VCUDA_INDEX as INDEX
 from kubeshare.kube.resources import PODS, Raw
 
+pytestmark = pytest.mark.slow
+
 FOLDER = Path(__file__).parents[1] / "conformance" / "gaia"
 FILES = sorted(
     file

@@ -15,6 +15,8 @@ from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
 from kubeshare.kube.resources import RESOURCE_QUOTAS
 from kubeshare.simulator.control import Fault
 
+pytestmark = pytest.mark.slow
+
 REPLICAS = ("extender", "extender/second")
 DELAYS = (0.0, 0.0, 0.001, 0.005, 0.02, 0.1)
 REQUESTS = (("get", "pods"), ("patch", "pods/status"), ("create", "pods/binding"))

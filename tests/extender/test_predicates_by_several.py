@@ -15,6 +15,8 @@ from kubeshare.api.types.v1 import VGPUS
 from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
 from kubeshare.simulator.control import Fault
 
+pytestmark = pytest.mark.slow
+
 REPLICAS = ("extender", "extender/second")
 SECONDS = 300.0
 

@@ -17,6 +17,8 @@ from kubeshare.core.units import MI, MICROS
 from kubeshare.dialects.gpushare import GPU_MEMORY
 from kubeshare.kube.resources import NODES, PODS
 
+pytestmark = pytest.mark.slow
+
 ROOT = Path(__file__).parents[2]
 SAMPLES = ROOT / "examples" / "gpushare"
 PAGE = ROOT / "docs" / "gpushare.md"

@@ -14,6 +14,8 @@ from fakes.cluster.state import the_pod
 from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
 from kubeshare.simulator.control import Fault
 
+pytestmark = pytest.mark.slow
+
 REPLICAS = ("extender", "extender/second")
 
 

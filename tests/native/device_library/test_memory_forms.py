@@ -6,7 +6,7 @@ import pytest
 
 from fakes.session import MIB, FakeSession, Machine, Probe
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.slow]
 
 # Two of them in every run: the shortest way, and the one of the newest runtimes.
 PATHS = [
