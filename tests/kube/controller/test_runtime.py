@@ -1,15 +1,11 @@
 """The shell of a program: readiness, metrics, orderly ends."""
 
 import asyncio
-import gc
 import json
 import os
 import signal
 import subprocess
 import sys
-import urllib.error
-import urllib.request
-import weakref
 from collections.abc import Awaitable, Callable
 from functools import partial
 from pathlib import Path
@@ -17,22 +13,16 @@ from pathlib import Path
 import pytest
 
 from deadlines import DEADLINE_S
-from kube.expectations import expect_count, expect_true, expect_value
+from kube.expectations import expect_count, expect_true
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.connection import ConfigError
 from kubeshare.kube.controller.controller import Controller, own_key
 from kubeshare.kube.controller.events import EventRecorder, ObjectReference
-from kubeshare.kube.controller.gc_tuning import (
-    PAUSE_SECONDS,
-    collections_paused,
-    freeze_live_objects,
-)
-from kubeshare.kube.controller.health import HEAD_LIMIT, HealthServer, UnavailableError
 from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipLostError
 from kubeshare.kube.controller.runtime import EXIT_UNREACHABLE, Program, run_program
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import EVENTS, LEASES, PODS
-from kubeshare.simulator.control import FakeApiServer, run_virtual, until
+from kubeshare.simulator.control import FakeApiServer, run_virtual
 
 ABOUT = ObjectReference(api_version="v1", kind="Pod", namespace="a", name="p", uid="u")
 
@@ -162,156 +152,6 @@ def test_leading_tasks_run_while_it_leads_and_others_always(server: FakeApiServe
         assert log == ["beside begins", "leading begins", "leading ends", "beside ends"]
 
     run_virtual(main())
-
-
-def fetch(port: int, path: str, method: str = "GET") -> tuple[int, str]:
-    request = urllib.request.Request(f"http://127.0.0.1:{port}{path}", method=method)
-    try:
-        with urllib.request.urlopen(request, timeout=DEADLINE_S) as answer:
-            return answer.status, answer.read().decode()
-    except urllib.error.HTTPError as error:
-        return error.code, error.read().decode()
-
-
-def test_probes_and_metrics_report_the_state(server: FakeApiServer) -> None:
-    seed(server, "p")
-    server.down = True
-
-    async def main() -> None:
-        client = server.client()
-        program = Program("test", client, port=0)
-        reflector = program.add_reflector(Reflector(client, PODS, draw=lambda: 0.0))
-
-        async def reconcile(key: Key) -> None:
-            await asyncio.sleep(0)
-
-        controller: Controller[Key] = Controller("pods", reconcile)
-        controller.watch(reflector, own_key)
-        program.add_controller(controller)
-        broken = ["the door is stuck"]
-        program.add_check(lambda: broken[0] if broken else None)
-        running = asyncio.create_task(program.run())
-        assert program.health is not None
-        await program.health.listening.wait()
-        port = program.health.port
-
-        async def ask(path: str, method: str = "GET") -> tuple[int, str]:
-            return await asyncio.to_thread(fetch, port, path, method)
-
-        assert await ask("/livez") == (200, "ok\n")
-        assert await ask("/readyz") == (503, "pods not listed yet\nthe door is stuck\n")
-        server.down = False
-        broken.clear()
-        await expect_value(lambda: controller.results["success"], 1)
-        assert await ask("/readyz?verbose") == (200, "ok\n")
-        status, text = await ask("/metrics")
-        assert status == 200
-        for line in (
-            'kube_runtime_synced{resource="pods"} 1.0',
-            'kube_runtime_objects{resource="pods"} 1.0',
-            'workqueue_adds_total{name="pods"} 1.0',
-            'workqueue_work_duration_seconds_count{name="pods"} 1.0',
-            'kube_runtime_reconciles_total{controller="pods",result="success"} 1.0',
-            'kube_runtime_requests_total{resource="pods",verb="watch"} 1.0',
-        ):
-            assert line in text
-        assert (await ask("/other"))[0] == 404
-        assert (await ask("/livez", "HEAD"))[0] == 200
-        assert await ask("/livez", "POST") == (405, "only GET\n")
-        program.stop()
-        await running
-
-    async def bounded() -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            await main()
-
-    asyncio.run(bounded())
-
-
-def test_an_invalid_request_gets_no_answer_and_affects_no_other() -> None:
-    async def main() -> None:
-        health = HealthServer(0, ready=list, metrics=lambda: b"")
-        running = asyncio.create_task(health.run())
-        await health.listening.wait()
-        for nonsense in (b"GET", b"x" * 100_000, b"\r\n\r\n"):
-            reader, writer = await asyncio.open_connection("127.0.0.1", health.port)
-            writer.write(nonsense)
-            writer.write_eof()
-            assert not (await reader.read()).startswith(b"HTTP/1.1 200")
-            writer.close()
-        assert await asyncio.to_thread(fetch, health.port, "/livez") == (200, "ok\n")
-        running.cancel()
-
-    async def bounded() -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            await main()
-
-    asyncio.run(bounded())
-
-
-def test_a_path_of_any_bytes_has_an_answer() -> None:
-    async def main() -> None:
-        health = HealthServer(0, ready=list, metrics=lambda: b"")
-        running = asyncio.create_task(health.run())
-        await health.listening.wait()
-        reader, writer = await asyncio.open_connection("127.0.0.1", health.port)
-        writer.write(b"GET /\xff HTTP/1.1\r\n\r\n")
-        assert await reader.read() == (
-            b"HTTP/1.1 404 Not Found\r\ncontent-type: text/plain; charset=utf-8\r\n"
-            b"content-length: 30\r\nconnection: close\r\n\r\n"
-            b"try /livez, /readyz, /metrics\n"
-        )
-        writer.close()
-        running.cancel()
-
-    async def bounded() -> None:
-        async with asyncio.timeout(DEADLINE_S):
-            await main()
-
-    asyncio.run(bounded())
-
-
-@pytest.mark.parametrize(("port", "host"), [(0, "127.0.0.1"), (8080, None)])
-def test_probes_are_served_to_all_unless_any_port_will_do(
-    monkeypatch: pytest.MonkeyPatch, port: int, host: str | None
-) -> None:
-    asked: list[object] = []
-
-    async def start_server(_serve: object, *address: object, **more: object) -> None:
-        asked.append((*address, more))
-        raise OSError("in use")
-
-    monkeypatch.setattr(asyncio, "start_server", start_server)
-    with pytest.raises(OSError, match="in use"):
-        asyncio.run(HealthServer(port, ready=list, metrics=lambda: b"").run())
-    assert asked == [(host, port, {"limit": HEAD_LIMIT})]
-
-
-def test_pages_of_a_program_are_served_beside_the_probes() -> None:
-    async def main() -> None:
-        health = HealthServer(0, ready=list, metrics=lambda: b"")
-        away = ["the daemon is away"]
-
-        async def page() -> bytes:
-            if away:
-                raise UnavailableError(away[0])
-            return b'{"version": "1"}'
-
-        health.pages["/version"] = page
-        running = asyncio.create_task(health.run())
-        await health.listening.wait()
-        ask = partial(asyncio.to_thread, partial(fetch, health.port))
-        assert await ask("/version") == (503, "the daemon is away\n")
-        away.clear()
-        assert await ask("/version") == (200, '{"version": "1"}')
-        assert await ask("/other") == (404, "try /livez, /readyz, /metrics, /version\n")
-        running.cancel()
-
-    async def bounded() -> None:
-        async with asyncio.timeout(30):
-            await main()
-
-    asyncio.run(bounded())
 
 
 PROGRAM = """
@@ -451,77 +291,6 @@ def test_the_exit_code_tells_a_bug_from_what_cannot_be_reached(
     captured = capfd.readouterr()
     assert words in captured.out + captured.err
     assert ("Traceback" in captured.out + captured.err) == (code == 1)
-
-
-def test_what_lives_when_a_program_is_built_is_not_collected_again() -> None:
-    gc.collect()
-    try:
-        # What has a finalizer of its own needs a second collection; earlier tests leave such.
-        freeze_live_objects()
-        freeze_live_objects()
-        first = gc.get_freeze_count()
-        assert first > 0
-        kept = [[number] for number in range(5000)]
-        freeze_live_objects()
-        assert gc.get_freeze_count() > first + 4000
-        del kept
-        freeze_live_objects()
-        assert gc.get_freeze_count() < first + 4000
-    finally:
-        gc.unfreeze()
-
-
-class Cycle:
-    """What only the garbage collector can free."""
-
-    def __init__(self) -> None:
-        self.itself = self
-
-
-def test_what_was_excluded_from_collections_is_collected_before_more_is() -> None:
-    try:
-        cycle = Cycle()
-        garbage = weakref.ref(cycle)
-        freeze_live_objects()
-        del cycle
-        assert garbage() is not None
-        freeze_live_objects()
-        assert garbage() is None
-    finally:
-        gc.unfreeze()
-
-
-def test_nothing_is_collected_while_stores_are_filled_and_what_lives_then_never() -> None:
-    async def main() -> None:
-        filled = asyncio.Event()
-
-        async def wait_until_filled() -> None:
-            await filled.wait()
-
-        async with collections_paused(wait_until_filled):
-            assert not gc.isenabled()
-            before = gc.get_freeze_count()
-            kept = [[number] for number in range(5000)]
-            filled.set()
-            await until(gc.isenabled)
-            assert gc.get_freeze_count() > before + len(kept) - 1000
-
-    try:
-        run_virtual(main())
-        assert gc.isenabled()
-    finally:
-        gc.unfreeze()
-
-
-def test_collections_go_on_where_the_stores_are_never_filled() -> None:
-    async def main() -> None:
-        async with collections_paused(partial(asyncio.sleep, 2 * PAUSE_SECONDS)):
-            await asyncio.sleep(PAUSE_SECONDS - 1)
-            assert not gc.isenabled()
-            await asyncio.sleep(2)
-            assert gc.isenabled()
-
-    run_virtual(main())
 
 
 def test_preparations_end_before_controllers_begin() -> None:

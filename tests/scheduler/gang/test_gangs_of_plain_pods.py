@@ -12,7 +12,7 @@ from kubeshare.api.types.constants import VGPU_RESOURCE
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
 from kubeshare.simulator.control import Fault
-from scheduler.gang.test_gangs import labels
+from scheduler.gang.gangs import labels
 
 Raw = dict[str, Any]
 

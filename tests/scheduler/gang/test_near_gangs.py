@@ -16,7 +16,7 @@ from fakes.cluster.disruptions import label_node
 from kubeshare.api.affinity_terms import require_node
 from kubeshare.dialects.priority_and_gang import GANG_NEAR
 from kubeshare.simulator.control import Fault
-from scheduler.gang.test_gangs import labels, nodes
+from scheduler.gang.gangs import labels, nodes
 
 
 def near_gang(

@@ -1,0 +1,84 @@
+"""When objects of a program are collected, and when not."""
+
+import asyncio
+import gc
+import weakref
+from functools import partial
+
+from kubeshare.kube.controller.gc_tuning import (
+    PAUSE_SECONDS,
+    collections_paused,
+    freeze_live_objects,
+)
+from kubeshare.simulator.control import run_virtual, until
+
+
+def test_what_lives_when_a_program_is_built_is_not_collected_again() -> None:
+    gc.collect()
+    try:
+        # What has a finalizer of its own needs a second collection; earlier tests leave such.
+        freeze_live_objects()
+        freeze_live_objects()
+        first = gc.get_freeze_count()
+        assert first > 0
+        kept = [[number] for number in range(5000)]
+        freeze_live_objects()
+        assert gc.get_freeze_count() > first + 4000
+        del kept
+        freeze_live_objects()
+        assert gc.get_freeze_count() < first + 4000
+    finally:
+        gc.unfreeze()
+
+
+class Cycle:
+    """What only the garbage collector can free."""
+
+    def __init__(self) -> None:
+        self.itself = self
+
+
+def test_what_was_excluded_from_collections_is_collected_before_more_is() -> None:
+    try:
+        cycle = Cycle()
+        garbage = weakref.ref(cycle)
+        freeze_live_objects()
+        del cycle
+        assert garbage() is not None
+        freeze_live_objects()
+        assert garbage() is None
+    finally:
+        gc.unfreeze()
+
+
+def test_nothing_is_collected_while_stores_are_filled_and_what_lives_then_never() -> None:
+    async def main() -> None:
+        filled = asyncio.Event()
+
+        async def wait_until_filled() -> None:
+            await filled.wait()
+
+        async with collections_paused(wait_until_filled):
+            assert not gc.isenabled()
+            before = gc.get_freeze_count()
+            kept = [[number] for number in range(5000)]
+            filled.set()
+            await until(gc.isenabled)
+            assert gc.get_freeze_count() > before + len(kept) - 1000
+
+    try:
+        run_virtual(main())
+        assert gc.isenabled()
+    finally:
+        gc.unfreeze()
+
+
+def test_collections_go_on_where_the_stores_are_never_filled() -> None:
+    async def main() -> None:
+        async with collections_paused(partial(asyncio.sleep, 2 * PAUSE_SECONDS)):
+            await asyncio.sleep(PAUSE_SECONDS - 1)
+            assert not gc.isenabled()
+            await asyncio.sleep(2)
+            assert gc.isenabled()
+
+    run_virtual(main())
