@@ -1,6 +1,7 @@
 """``python -m bench.gaia``: the paper's experiments, their frequencies beside the paper's.
 
-With ``--cluster`` also on a real API server, with the time until a pod is bound (experiment 5).
+With ``--cluster`` also on a real API server, with the time until a pod is bound (experiment 5,
+twenty runs more, a pod after another).
 With ``--lab`` also on an owned node of a lab. With ``--experiment 6`` instead, the time of jobs on
 two fake GPUs by who places them.
 """

@@ -1,8 +1,9 @@
 """The same cases on a real API server and kube-scheduler, and the time until a pod is bound.
 
-The nodes exist as objects only, one for each tree; a pod selects that of its case. The bench
-writes what a device manager and a node agent would: who owns the GPUs, and what is in use at the
-start of a case. KubeShare's scheduler and extender and kube-scheduler are the real programs.
+The nodes exist as objects only; a pod selects one with the tree of its case. The frequencies are
+played on many nodes at once, the times on one, a pod after another. The bench writes what a device
+manager and a node agent would: who owns the GPUs, and what is in use at the start of a case.
+KubeShare's scheduler and extender and kube-scheduler are the real programs.
 Experiment 5 of the paper compares the time with stock Kubernetes, which gives whole GPUs only and
 knows no links.
 """
@@ -38,8 +39,13 @@ from kubeshare.node.dra.resource_slice import slice_body
 HOSTNAME: Final = "kubernetes.io/hostname"
 MEMORY_BYTES: Final = 8 * GI
 SECONDS: Final = 30.0
+NODES_AT_ONCE: Final = 25
+TIMED: Final = 20
+"""Runs of each case for the times: one more tells no more."""
 DELIVERY_SECONDS: Final = 0.2
-"""Until all programs have seen what the bench has written."""
+"""Until all programs have seen what the bench has written, one case at a time."""
+SLOWER_AT_ONCE: Final = 5
+"""How much longer that takes beside so many nodes."""
 CONFIGURATION: Final = Path(__file__).parents[2] / "examples" / "vcuda" / "kube-scheduler.yaml"
 
 Times = dict[str, list[float]]
@@ -53,23 +59,27 @@ def run(runs: int) -> bool:
 
 
 async def _measure(there: Cluster, runs: int) -> bool:
-    cases = (*CASES, *SWEEP)
+    cases, timed = (*CASES, *SWEEP), min(runs, TIMED)
     async with Client.connect(there.server.kubeconfig) as client:
         player = _Player(client)
-        for tree in dict.fromkeys(case.tree for case in cases):
-            await player.make_node(tree)
+        nodes = {_node(case.tree): case.tree for case in cases}
+        nodes |= {each: case.tree for case in CASES for each in _nodes(case.tree)}
+        for node, tree in nodes.items():
+            await player.make_node(node, tree)
         await asyncio.to_thread(there.start, SCHEDULER, EXTENDER)
         async with player.watching():
-            stock = await player.times_of_stock(cases, runs)
-            contradicts, ours = await player.play(cases, runs, "KubeShare's scheduler")
+            stock = await player.times_of_stock(cases, timed)
+            contradicts = await player.play(CASES, runs, "KubeShare's scheduler")
+            ours = await player.times(cases, timed)
             extender = yaml.safe_load(CONFIGURATION.read_text())["extenders"][0]
             address = f"127.0.0.1:{there.extender_port}"
             extender["urlPrefix"] = extender["urlPrefix"].replace("NODE_ADDRESS:32766", address)
             await asyncio.to_thread(there.schedule_with, extender)
             await player.hand_over()
-            also, through = await player.play(cases, runs, "the extender's predicates")
+            contradicts |= await player.play(CASES, runs, "the extender's predicates")
+            through = await player.times(cases, timed)
     _print_times(cases, stock, ours, through)
-    return contradicts or also
+    return contradicts
 
 
 class _Player:
@@ -91,10 +101,10 @@ class _Player:
         if pod.spec.node_name and waiter is not None and not waiter.done():
             waiter.set_result(time.monotonic())
 
-    async def make_node(self, tree: str) -> None:
+    async def make_node(self, node: str, tree: str) -> None:
         """A node with the GPUs of a tree, which KubeShare owns."""
         links = read_notation(tree, "the tree")
-        node, count = _node(tree), len(links)
+        count = len(links)
         labels = {HOSTNAME: node, "kubeshare.nthu/gpus": "owned", "kubeshare.nthu/family": "vcuda"}
         client = self._client
         made = await client.create(NODES, {"metadata": {"name": node, "labels": labels}})
@@ -131,7 +141,7 @@ class _Player:
             spec = {"nodeName": node, "gpuid": name, "pool": "static", "model": "Tesla P4"}
             spec |= {"uuid": _uuid(node, index), "memoryBytes": MEMORY_BYTES}
             await client.create(VGPUS, {"metadata": {"name": name}, "spec": spec})
-        await self._use(tree, {})
+        await self._use(node, tree, {}, 0)
 
     async def hand_over(self) -> None:
         """Let the extender place the pods."""
@@ -141,40 +151,58 @@ class _Player:
         )
         await asyncio.sleep(5 * DELIVERY_SECONDS)
 
-    async def play(self, cases: Sequence[Case], runs: int, placed_by: str) -> tuple[bool, Times]:
-        """Print the frequencies; whether they contradict the paper's, and the times."""
+    async def play(self, cases: Sequence[Case], runs: int, placed_by: str) -> bool:
+        """Print the frequencies, from many nodes at once; whether they contradict the paper's."""
         print(f"\nThe same on a real API server, placed by {placed_by}, {runs} runs each")
-        contradicts, times = False, {}
+        contradicts = False
         for case in cases:
-            found, taken = await self._repeat(case, runs)
-            times[case.name] = taken
+            found: list[Counter[str]] = [Counter() for _ in case.requests]
+            nodes = _nodes(case.tree)
+            shares = [len(range(number, runs, len(nodes))) for number in range(len(nodes))]
+            async with asyncio.TaskGroup() as tasks:
+                for node, share in zip(nodes, shares, strict=True):
+                    tasks.create_task(
+                        self._repeat(case, node, share, found, DELIVERY_SECONDS * SLOWER_AT_ONCE)
+                    )
             here = "; ".join(
                 f"{cores} cores: {', '.join(f'gpu {each}: {n}' for each, n in counts.items())}"
                 for cores, counts in zip(case.requests, found, strict=True)
             )
-            print(f"  {case.name}: {here}")
+            print(f"  {case.name}: {here}", flush=True)
             pairs = zip(found, case.paper, strict=bool(case.paper))
             contradicts |= any(not counts.keys() <= paper.keys() for counts, paper in pairs)
-        return contradicts, times
+            contradicts |= any(counts.total() != runs for counts in found)
+        return contradicts
 
-    async def _repeat(self, case: Case, runs: int) -> tuple[list[Counter[str]], list[float]]:
-        found: list[Counter[str]] = [Counter() for _ in case.requests]
+    async def times(self, cases: Sequence[Case], runs: int) -> Times:
+        """How long pods take, a pod after another."""
+        return {
+            case.name: await self._repeat(
+                case, _node(case.tree), runs, [Counter() for _ in case.requests], DELIVERY_SECONDS
+            )
+            for case in cases
+        }
+
+    async def _repeat(
+        self, case: Case, node: str, runs: int, found: Sequence[Counter[str]], delivery: float
+    ) -> list[float]:
+        """Count where the pods of a case run; the milliseconds until each was bound."""
         taken: list[float] = []
         for _ in range(runs):
-            await self._use(case.tree, case.before)
+            await self._use(node, case.tree, case.before, delivery)
             names = []
             arrivals = list(zip(found, case.requests, strict=True))
             if case.shuffled:
                 self._draw.shuffle(arrivals)
             for counts, cores in arrivals:
                 limits = {CORE: str(cores)} | ({MEMORY: str(BLOCKS)} if cores < CORES else {})
-                name, seconds = await self._schedule(case.tree, limits)
+                name, seconds = await self._schedule(node, limits)
                 names.append(name)
                 taken.append(seconds * 1000)
-                counts[await self._gpus_of(name)] += 1
-            await self._remove(names)
-        await self._use(case.tree, {})
-        return found, taken
+                counts[await self._gpus_of(name, node, case.tree)] += 1
+            await self._remove(names, delivery)
+        await self._use(node, case.tree, {}, delivery)
+        return taken
 
     async def times_of_stock(self, cases: Sequence[Case], runs: int) -> Times:
         """How long pods take that ask for whole GPUs in Kubernetes' own way."""
@@ -185,17 +213,17 @@ class _Player:
             taken = times[case.name] = []
             for _ in range(runs):
                 in_use = [
-                    (await self._schedule(case.tree, _whole(cores)))[0]
+                    (await self._schedule(_node(case.tree), _whole(cores)))[0]
                     for cores in case.before.values()
                 ]
                 for cores in case.requests:
-                    name, seconds = await self._schedule(case.tree, _whole(cores))
+                    name, seconds = await self._schedule(_node(case.tree), _whole(cores))
                     in_use.append(name)
                     taken.append(seconds * 1000)
-                await self._remove(in_use)
+                await self._remove(in_use, DELIVERY_SECONDS)
         return times
 
-    async def _schedule(self, tree: str, limits: Mapping[str, str]) -> tuple[str, float]:
+    async def _schedule(self, node: str, limits: Mapping[str, str]) -> tuple[str, float]:
         """Create a pod; its name, and the seconds until it is bound."""
         self._number += 1
         name = f"pod-{self._number}"
@@ -203,39 +231,44 @@ class _Player:
         main = {"name": "main", "image": "any", "resources": {"limits": limits}}
         started = time.monotonic()
         metadata = {"name": name, "namespace": "default"}
-        spec = {"containers": [main], "nodeSelector": {HOSTNAME: _node(tree)}}
+        spec = {"containers": [main], "nodeSelector": {HOSTNAME: node}}
         await self._client.create(PODS, {"metadata": metadata, "spec": spec})
         async with asyncio.timeout(SECONDS):
             bound = await waiter
         del self._bound[name]
         return name, bound - started
 
-    async def _gpus_of(self, name: str) -> str:
-        """The GPUs on which a pod has holders."""
-        listed = (await self._client.list(VGPUS)).items
-        found = [
-            _index(vgpu)
-            for vgpu in listed
-            if any(each["name"] == name for each in vgpu["status"].get("holders", ()))
-        ]
-        return ",".join(map(str, sorted(found)))
+    async def _gpus_of(self, name: str, node: str, tree: str) -> str:
+        """The GPUs of a node on which a pod has holders."""
+        found = []
+        for index in range(len(read_notation(tree, "the tree"))):
+            vgpu = await self._client.get(VGPUS, static_name(_uuid(node, index)))
+            if any(each["name"] == name for each in vgpu["status"].get("holders", ())):
+                found.append(index)
+        return ",".join(map(str, found))
 
-    async def _remove(self, names: Sequence[str]) -> None:
+    async def _remove(self, names: Sequence[str], delivery: float) -> None:
         for name in names:
             try:
                 await self._client.delete(PODS, name, "default", grace=0)
             except NotFoundError:
                 continue
-        await asyncio.sleep(DELIVERY_SECONDS)
+        await asyncio.sleep(delivery)
 
-    async def _use(self, tree: str, before: Mapping[str, int]) -> None:
+    async def _use(
+        self,
+        node: str,
+        tree: str,
+        before: Mapping[str, int],
+        delivery: float = DELIVERY_SECONDS,
+    ) -> None:
         """Let these GPUs of a node be in use, by somebody who is no pod of the case, no others."""
         for index in range(len(read_notation(tree, "the tree"))):
-            cores, uuid = before.get(str(index), 0), _uuid(_node(tree), index)
+            cores, uuid = before.get(str(index), 0), _uuid(node, index)
             status = {"phase": "Active" if cores else "Idle", "holders": _holders(uuid, cores)}
             name = static_name(uuid)
             await self._client.merge_patch(VGPUS, name, {"status": status}, subresource="status")
-        await asyncio.sleep(DELIVERY_SECONDS)
+        await asyncio.sleep(delivery)
 
 
 class _Watching:
@@ -257,7 +290,7 @@ def _holders(uuid: str, cores: int) -> list[dict[str, Any]]:
         return []
     micros = cores * MICROS // CORES
     memory = MEMORY_BYTES if cores == CORES else BLOCKS * BLOCK
-    uid = f"in-use-{uuid[-4:]}"
+    uid = f"in-use-{uuid[-12:]}"
     amounts = {"requestMicros": micros, "limitMicros": micros, "memoryBytes": memory}
     return [{"demand": uid, "podUid": uid, "namespace": "default", "name": uid, **amounts}]
 
@@ -267,17 +300,17 @@ def _whole(cores: int) -> dict[str, str]:
     return {WHOLE_GPU_RESOURCE: str(cores // CORES)}
 
 
-def _node(tree: str) -> str:
-    """The name of the node with the GPUs of a tree, by their number."""
-    return f"gaia-{len(read_notation(tree, 'the tree')):02}"
+def _node(tree: str, copy: int = 0) -> str:
+    """The name of a node with the GPUs of a tree, by their number."""
+    return f"gaia-{len(read_notation(tree, 'the tree')):02}{copy:02}"
 
 
-def _index(vgpu: Mapping[str, Any]) -> int:
-    return int(vgpu["spec"]["uuid"][-2:])
+def _nodes(tree: str) -> list[str]:
+    return [_node(tree, copy) for copy in range(NODES_AT_ONCE)]
 
 
 def _uuid(node: str, index: int) -> str:
-    return f"GPU-00000000-0000-0000-0000-00000000{node[-2:]}{index:02}"
+    return f"GPU-00000000-0000-0000-0000-000000{node[-4:]}{index:02}"
 
 
 def _print_times(cases: Sequence[Case], stock: Times, ours: Times, through: Times) -> None:
