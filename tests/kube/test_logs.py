@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
+from kubeshare.kube import _import_structlog_without_rich
 from kubeshare.kube.logs import ReconcileContext, configure_logging, current_reconcile
 
 
@@ -92,3 +93,18 @@ def test_each_level_leaves_out_what_is_below_it(capsys: pytest.CaptureFixture[st
         for each in levels:
             getattr(logger, each)("done")
         assert [line["level"] for line in logged(capsys)] == levels[number:]
+
+
+def test_programs_log_without_rich(monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in list(sys.modules):
+        if name.partition(".")[0] in {"rich", "structlog"}:
+            monkeypatch.delitem(sys.modules, name)
+    _import_structlog_without_rich()
+    assert "rich" not in sys.modules
+    assert sys.modules["structlog"].dev.rich is None
+
+
+def test_a_program_that_uses_rich_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "rich", sys)
+    _import_structlog_without_rich()
+    assert sys.modules["rich"] is sys

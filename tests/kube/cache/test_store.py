@@ -89,6 +89,9 @@ class StoreMachine(RuleBasedStateMachine):
             Key("ns", name): obj for name, obj in self.model.items()
         }
         assert {obj["metadata"]["uid"]: obj for obj in self.model.values()} == self.replayed
+        assert len(self.store) == len(self.model)
+        for name in ("a", "b", "c", "d"):
+            assert (Key("ns", name) in self.store) == (name in self.model)
         for uid, obj in self.replayed.items():
             assert self.store.by_uid(uid) == obj
 

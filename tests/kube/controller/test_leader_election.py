@@ -485,3 +485,15 @@ def test_a_release_without_an_answer_is_given_up(server: FakeApiServer) -> None:
 def test_equal_times_are_not_safe_either(server: FakeApiServer, times: dict[str, float]) -> None:
     with pytest.raises(ValueError, match=r"^a lease needs retry < renew_deadline < duration$"):
         elector(server, "first", **times)
+
+
+def test_a_candidate_whose_write_came_too_late_does_not_lead(server: FakeApiServer) -> None:
+    server.seed(LEASES, {"metadata": {"name": "program", "namespace": "kube"}, "spec": {}})
+    server.inject(Fault.answer(409, "Conflict"), verb="patch")
+
+    async def main() -> None:
+        first = Candidate(server, "first")
+        await expect_leading(first)
+        assert lease(server)["holderIdentity"] == "first"
+
+    run_virtual(main())

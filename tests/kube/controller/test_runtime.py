@@ -331,3 +331,19 @@ def test_a_program_ends_while_it_prepares() -> None:
             await running
 
     run_virtual(main())
+
+
+def test_a_page_is_served_beside_the_probes_where_there_is_a_port(server: FakeApiServer) -> None:
+    async def page() -> bytes:
+        return b"{}"
+
+    async def main() -> None:
+        program = Program("test", server.client(), port=0)
+        program.add_page("/state", page)
+        assert program.health is not None
+        assert program.health.pages == {"/state": page}
+        without = Program("test", server.client())
+        without.add_page("/state", page)
+        assert without.health is None
+
+    run_virtual(main())

@@ -225,6 +225,7 @@ def run_program(build: Callable[[], Awaitable[Program]]) -> int:
         0 after a signal, 3 if the API server or the Lease is out of reach, 1 if a part failed. The
         error has been logged.
     """
+    return_code = 0
     try:
         asyncio.run(_run(build))
     except* (ConfigError, ApiError, LeadershipLostError, OSError) as errors:
@@ -233,8 +234,6 @@ def run_program(build: Callable[[], Awaitable[Program]]) -> int:
     except* Exception as errors:
         log.exception("failed", error="; ".join(str(leaf) for leaf in _leaves(errors)))
         return_code = 1
-    else:
-        return_code = 0
     return return_code
 
 
