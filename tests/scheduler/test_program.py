@@ -7,14 +7,20 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from expectations.scheduling import expect_pending, expect_scheduled
+from fakes import manifests
 from fakes.cluster import FakeCluster, run_scenario, scenario
 from fakes.cluster.cluster import BORN
+from fakes.cluster.quotas import limit
 from kubeshare.api.state.unschedulable import UnschedulableQueue
-from kubeshare.api.types.constants import NAMESPACE
+from kubeshare.api.types.constants import DEVICE_MANAGER, NAMESPACE
+from kubeshare.api.types.gpu_quota import GPUQUOTAS
+from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.kube.meta import Key
-from kubeshare.kube.resources import EVENTS, LEASES, NODES, Raw
+from kubeshare.kube.resources import EVENTS, LEASES, NODES, PODS, RESOURCE_QUOTAS, Raw
 from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.requesters.base import RequesterKey
+from kubeshare.simulator.control import Fault
+from scheduler.test_quotas import allow
 
 
 @scenario(n1=1)
@@ -99,23 +105,71 @@ def test_what_waits_is_tried_again_when_a_node_changes(
 
 
 @scenario(n1=1)
-async def test_a_heartbeat_of_a_node_makes_nobody_be_tried_again(cluster: FakeCluster) -> None:
+async def test_what_lets_nobody_in_makes_nobody_be_tried_again(cluster: FakeCluster) -> None:
     closed(cluster, to_pods=True)
+    lease = {"name": DEVICE_MANAGER, "namespace": NAMESPACE}
+    cluster.server.seed(LEASES, {"metadata": lease, "spec": {"holderIdentity": "one"}})
+    allow(cluster)
+    limit(cluster, {"model": "V100", "gpus": 4})
+    cluster.native_pod("native")
     cluster.start("scheduler")
-    cluster.share("a")
+    cluster.share("a", "0.2")
     await expect_pending(cluster, "a")
     await cluster.quiet(5)
     before = cluster.reconciles("scheduler")
-    for number in range(3):
-        metadata = {"annotations": {"heartbeat": str(number)}}
-        change = partial(_update_metadata, metadata=metadata)
-        cluster.server.change(NODES, "n1", "", change)
-        await cluster.quiet(5)
-    assert cluster.reconciles("scheduler") == before
+    # A heartbeat, a renewal, and what controllers say of what is used.
+    for resource, name, namespace in (
+        (NODES, "n1", ""),
+        (GPUNODES, "n1", ""),
+        (LEASES, DEVICE_MANAGER, NAMESPACE),
+        (RESOURCE_QUOTAS, "gpus", "default"),
+        (GPUQUOTAS, "gpus", "default"),
+        (PODS, "native", "default"),
+    ):
+        metadata = {"annotations": {} if resource is LEASES else {"heartbeat": "1"}}
+        change = partial(_update, part="metadata", values=metadata)
+        cluster.server.change(resource, name, namespace, change)
+        await cluster.quiet(1)
+        assert cluster.reconciles("scheduler") == before, resource.plural
+    renewed = {"renewTime": "2026-01-01T00:00:10.000000Z"}
+    for values, tries in ((renewed, 0), ({"holderIdentity": "two"}, 1)):
+        change = partial(_update, part="spec", values=values)
+        cluster.server.change(LEASES, DEVICE_MANAGER, NAMESPACE, change)
+        await cluster.quiet(1)
+        assert cluster.reconciles("scheduler").total() == before.total() + tries
 
 
-def _update_metadata(obj: Raw, metadata: Raw) -> None:
-    obj["metadata"].update(metadata)
+def _update(obj: Raw, part: str, values: Raw) -> None:
+    obj[part].update(values)
+
+
+@scenario(n1=1)
+async def test_its_decisions_are_counted_by_outcome(cluster: FakeCluster) -> None:
+    cluster.start("scheduler")
+    cluster.share("a", "0.6", memory="1Gi")
+    gpuid = (await expect_scheduled(cluster, "a")).gpuid
+    assert cluster.decisions() == {"bound": 1}
+    cluster.share("large", "0.6", memory="1Gi")
+    await expect_pending(cluster, "large")
+    cluster.share("many", "0.6", count=9)
+    await expect_pending(cluster, "many")
+    cluster.share("wrong", "7")
+    await expect_pending(cluster, "wrong")
+    assert cluster.decisions().keys() == {"bound", "pending", "rejected", "invalid"}
+
+    def take() -> None:
+        other = manifests.holder("other", "other", requestMicros=350_000)
+        change = partial(_hold, more=other)
+        cluster.server.change(VGPUS, gpuid, "", change)
+
+    cluster.server.inject(Fault.preceded_by(take), verb="patch", resource="vgpus/status")
+    cluster.share("b", "0.1", memory="1Gi")
+    await expect_pending(cluster, "b")
+    assert cluster.decisions()["stale"] == 1
+
+
+def _hold(vgpu: Raw, more: Raw) -> None:
+    vgpu["status"]["holders"].append(more)
 
 
 @scenario(n1=1)

@@ -4,6 +4,8 @@ import asyncio
 from types import SimpleNamespace
 from typing import Any
 
+import pytest
+
 from expectations.scheduling import (
     assert_pending,
     assert_scheduled,
@@ -13,7 +15,9 @@ from expectations.scheduling import (
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.dialects.priority_and_gang import GROUP_NAME
-from kubeshare.scheduler.queue_sort import GangMembers
+from kubeshare.kube.cache.store import ADDED, DELETED, MODIFIED, Change
+from kubeshare.kube.resources import Raw
+from kubeshare.scheduler.queue_sort import GangMembers, affects_gang
 from kubeshare.simulator.control import run_virtual
 
 
@@ -93,3 +97,23 @@ def test_an_error_with_one_member_of_a_gang_keeps_no_other_from_the_queue() -> N
         assert queued[-3:] == ["h-0", "h-1", "h-2"]
 
     run_virtual(main())
+
+
+def member(**metadata: object) -> Raw:
+    return {"metadata": {"name": "a", "namespace": "n", "generation": 1, **metadata}}
+
+
+@pytest.mark.parametrize(
+    ("change", "affects"),
+    [
+        (Change(ADDED, member()), True),
+        (Change(ADDED, member(), initial=True), False),
+        (Change(DELETED, member(), member()), True),
+        (Change(MODIFIED, member(labels={"app": "a"}), member()), True),
+        (Change(MODIFIED, member(generation=2), member()), True),
+        (Change(MODIFIED, member(deletionTimestamp="2026-01-01T00:00:00Z"), member()), True),
+        (Change(MODIFIED, member(annotations={"note": "mine"}), member()), False),
+    ],
+)
+def test_what_may_let_other_members_of_a_gang_in(change: Change[Raw], *, affects: bool) -> None:
+    assert affects_gang(change) == affects

@@ -166,11 +166,19 @@ class FakeCluster(ClusterObjects):
 
     def reconciles(self, name: str) -> Counter[str]:
         """The number of reconciles of each controller of a program."""
-        collected = self._programs[name].registry.collect()
-        found = [each for each in collected if each.name == "kube_runtime_reconciles"]
+        return self._counted(name, "kube_runtime_reconciles", "controller")
+
+    def decisions(self) -> Counter[str]:
+        """The number of the scheduler's decisions by their outcome."""
+        return self._counted("scheduler", "kubeshare_scheduler_decisions", "outcome")
+
+    def _counted(self, program: str, metric: str, label: str) -> Counter[str]:
+        collected = self._programs[program].registry.collect()
+        [found] = [each for each in collected if each.name == metric]
         counts: Counter[str] = Counter()
-        for sample in found[0].samples:
-            counts[sample.labels["controller"]] += int(sample.value)
+        for sample in found.samples:
+            if sample.name == f"{metric}_total":
+                counts[sample.labels[label]] += int(sample.value)
         return counts
 
     def beside(self, doing: Coroutine[Any, Any, None]) -> None:

@@ -19,6 +19,7 @@ from kubeshare.kube.resources import EVENTS, PODS
 from kubeshare.scheduler.preemption.nominations import NOMINATION_SECONDS
 from kubeshare.simulator.control import Fault
 
+REFUSED = Fault.answer(429, "TooManyRequests")
 MARKED = {"kubeshare.nthu/preemptible": "true"}
 
 
@@ -158,8 +159,7 @@ def test_is_left_in_peace(low: dict[str, Any]) -> None:
 async def test_a_budget_that_refuses_has_another_one_leave(cluster: FakeCluster) -> None:
     await low_ones(cluster, a="0.6", b="0.7")
     # Evicting the smaller one would cost less.
-    fault = Fault.answer(429, "TooManyRequests")
-    cluster.server.inject(fault, verb="create", resource="pods/eviction", name="a", times=100)
+    cluster.server.inject(REFUSED, verb="create", resource="pods/eviction", name="a", times=100)
     cluster.share("high", "0.8", labels=high())
     await expect_running(cluster, "high")
     assert evicted(cluster) == ["b"]
@@ -169,8 +169,7 @@ async def test_a_budget_that_refuses_has_another_one_leave(cluster: FakeCluster)
 @scenario(n1=1)
 async def test_where_all_budgets_refuse_it_waits_and_asks_again(cluster: FakeCluster) -> None:
     await low_ones(cluster, low="0.7")
-    fault = Fault.answer(429, "TooManyRequests")
-    cluster.server.inject(fault, verb="create", resource="pods/eviction", times=3)
+    cluster.server.inject(REFUSED, verb="create", resource="pods/eviction", times=3)
     cluster.share("high", "0.7", labels=high())
     await expect_running(cluster, "high")
     asked = [each for each in cluster.server.requests if each.resource == "pods/eviction"]
@@ -197,8 +196,7 @@ async def test_a_budget_that_changes_between_two_evictions_is_asked_again(
     cluster: FakeCluster,
 ) -> None:
     await low_ones(cluster, a="0.9", b="0.9")
-    fault = Fault.answer(429, "TooManyRequests")
-    cluster.server.inject(fault, verb="create", resource="pods/eviction", skip=3)
+    cluster.server.inject(REFUSED, verb="create", resource="pods/eviction", skip=3)
     cluster.share("high", "0.9", count=2, labels=high())
     await expect_running(cluster, "high", seconds=60)
     first, *others = evicted(cluster)
@@ -287,3 +285,30 @@ async def test_the_one_of_the_lowest_priority_leaves(cluster: FakeCluster) -> No
     cluster.share("high", "0.4", labels=high())
     await expect_running(cluster, "high")
     assert evicted(cluster) == ["low"]
+
+
+@scenario(n1=1)
+async def test_the_budgets_of_all_are_asked_even_if_one_of_them_is_gone(
+    cluster: FakeCluster,
+) -> None:
+    await low_ones(cluster, a="0.5", b="0.4")
+    for fault, times in ((Fault.answer(404, "NotFound"), 1), (REFUSED, 2)):
+        cluster.server.inject(fault, verb="create", resource="pods/eviction", times=times)
+    cluster.share("high", "0.9", labels=high())
+    await expect_decided(cluster, "high")
+    await cluster.quiet(5)
+    assert evicted(cluster) == []
+    await expect_running(cluster, "high")
+    assert sorted(evicted(cluster)) == ["a", "b"]
+
+
+@scenario(n1=2)
+async def test_a_pod_whose_priority_cannot_be_read_stays_and_another_leaves(
+    cluster: FakeCluster,
+) -> None:
+    await low_ones(cluster, a="0.6", b="0.7")
+    priority = {"sharedgpu/priority": "many"}
+    cluster.server.change(PODS, "a", "default", lambda pod: pod["metadata"].update(labels=priority))
+    cluster.share("high", "0.8", labels=high())
+    await expect_running(cluster, "high")
+    assert evicted(cluster) == ["b"]

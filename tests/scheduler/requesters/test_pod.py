@@ -127,6 +127,19 @@ async def test_a_bad_value_is_told_by_the_name_of_its_annotation(cluster: FakeCl
     assert "Correct it and apply the Pod again" in cluster.events("a")[0]
 
 
+@scenario(n1=1)
+async def test_a_pod_that_asks_for_a_share_and_not_for_how_much_is_told_so(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start("scheduler")
+    cluster.plain("a", "", annotations={"kubeshare.nthu/memory": ""})
+    await expect_event(cluster, "a")
+    condition = cluster.pod_condition("a")
+    words = "is missing: the pod waits for a share of a GPU and does not say how much"
+    assert condition["reason"] == "Invalid"
+    assert condition["message"] == f"kubeshare.nthu/request: {words}"
+
+
 @scenario(n1=3)
 async def test_two_and_a_half_gpus_of_a_pod(cluster: FakeCluster) -> None:
     cluster.start()
@@ -247,6 +260,7 @@ async def test_a_gpu_that_a_native_pod_took_first_is_left_to_it_where_another_no
     await expect_running(cluster, "a")
     assert the_pod(cluster, "a")["spec"]["nodeName"] == "n2"
     assert any("GPUNotFree" in event for event in cluster.events("a"))
+    assert cluster.decisions() == {"bound": 2, "stale": 1}
     await expect_vgpus(cluster, 1)
 
 
