@@ -78,8 +78,13 @@ class Cluster:
         processes.stop([self._stock], gently=False)
 
     def usage(self) -> dict[str, Usage]:
-        """By program."""
+        """Of our programs, by name."""
         return {name: _usage(one.pid) for name, one in self._running.items()}
+
+    def cpu(self) -> dict[str, float]:
+        """Seconds of CPU so far of all programs of the control plane, by name."""
+        stock = {**self.server.running, "kube-scheduler": self._stock}
+        return {name: _usage(one.pid).cpu for name, one in {**stock, **self._running}.items()}
 
     def asked(self) -> dict[str, Counter[tuple[str, str, str]]]:
         """Program -> how often it asked for (verb, resource[/subresource], namespace) so far."""

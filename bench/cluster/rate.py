@@ -13,8 +13,8 @@ from collections.abc import Collection, Sequence
 from msgspec import Struct
 
 from bench.cluster import nodes
-from bench.cluster.control_plane import DEVICES, SCHEDULER, Cluster, Usage, cluster
-from bench.report import Sample, at_least, at_most, sample
+from bench.cluster.control_plane import DEVICES, MODULES, SCHEDULER, Cluster, Usage, cluster
+from bench.report import NO_GOAL, Sample, at_least, at_most, sample
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.v1 import SHAREPODS
@@ -92,18 +92,19 @@ async def _measure(there: Cluster, size: Size) -> list[Sample]:
         times = Times(size.sharepods)
         kubelets = nodes.Kubelets(client, GPUS, times.on_created, times.on_ran)
         async with kubelets.at_work():
-            before, writes = there.usage(), there.writes()
+            before, writes = there.cpu(), there.writes()
             await _apply(client, size, times)
             async with asyncio.timeout(_ALL_RUN_SECONDS):
                 await times.all_ran.wait()
             writes = there.writes() - writes
             await _settle(there)
-            after, asked = there.usage(), there.asked()
+            after, asked = there.cpu(), there.asked()
+            spent = {name: after[name] - before[name] for name in before}
             results = [
                 *_of_rate(times, size, possible, writes),
                 *_of_writes(asked, size),
-                *_of_cpu(before, after, size),
-                _of_memory(after),
+                *_of_cpu(spent, size),
+                _of_memory(there.usage()),
                 *await _idle(there, size),
             ]
     return results
@@ -245,13 +246,23 @@ def _of_writes(asked: dict[str, Counter[tuple[str, str, str]]], size: Size) -> l
     ]
 
 
-def _of_cpu(before: dict[str, Usage], after: dict[str, Usage], size: Size) -> list[Sample]:
-    results = []
-    for name, earlier in before.items():
-        spent = (after[name].cpu - earlier.cpu) / size.sharepods * 1000
-        what = f"CPU of {name} a SharePod, ms"
-        results.append(sample(what, at_most(MOST_CPU_MS), spent))
-    return results
+def _of_cpu(spent: dict[str, float], size: Size) -> list[Sample]:
+    """Of each program; the bench itself plays users, kubelets and node agents."""
+    each = {name: seconds / size.sharepods * 1000 for name, seconds in spent.items()}
+    whole = sample(
+        "CPU of the control plane a SharePod, ms",
+        NO_GOAL,
+        sum(each.values()),
+        by_program={name: round(value, 2) for name, value in each.items()},
+    )
+    ours = [name for name in each if name in MODULES]
+    return [
+        whole,
+        *(
+            sample(f"CPU of {name} a SharePod, ms", at_most(MOST_CPU_MS), each[name])
+            for name in ours
+        ),
+    ]
 
 
 def _of_memory(after: dict[str, Usage]) -> Sample:
@@ -271,7 +282,7 @@ async def _idle(there: Cluster, size: Size) -> list[Sample]:
     await asyncio.sleep(size.idle_seconds)
     asked_after, used_after = there.asked(), there.usage()
     results = []
-    for name in asked:
+    for name in used:
         new = asked_after[name] - asked[name]
         a_minute = sum(new.values()) * 60 / size.idle_seconds
         cpu = (used_after[name].cpu - used[name].cpu) / size.idle_seconds
