@@ -27,12 +27,18 @@ def events(recorder: Any) -> Events:
 REQUESTER: Any = SimpleNamespace(
     reference=POD, key=SimpleNamespace(kind="SharePod"), standing=Standing
 )
+LIMITED: Any = SimpleNamespace(
+    **{**vars(REQUESTER), "standing": lambda: Standing(priority=5, given_priority=100)}
+)
 
 
-@pytest.mark.parametrize(("new", "made"), [(True, "new "), (False, "")])
-def test_bound(events: Events, recorder: FakeRecorder, new: bool, made: str) -> None:
-    events.bound(REQUESTER, "n1", ("A", "B"), new=new)
-    note = f"{made}vGPU A, B on node n1"
+def test_bound_is_an_event_only_if_the_condition_does_not_say_all(
+    events: Events, recorder: FakeRecorder
+) -> None:
+    events.bound(REQUESTER, "n1", ("A", "B"))
+    assert recorder.emitted == []
+    events.bound(LIMITED, "n1", ("A", "B"))
+    note = f"vGPU A, B on node n1; {LIMITED.standing().priority_note}"
     assert recorder.emitted == [(POD, "Bound", "Scheduling", note, "Normal")]
 
 

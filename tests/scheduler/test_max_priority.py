@@ -50,7 +50,6 @@ async def test_by_default_published_priorities_count_as_they_are(cluster: FakeCl
     cluster.share("mine", "0.6", labels=priority(50))
     of_another(cluster, "first", "0.6", 100)
     cluster.start("scheduler")
-    await expect_event(cluster, "first", "Bound")
     await expect_pending(cluster, "mine", "compute 0.4 left")
     assert "counts as" not in str(cluster.events("first") + cluster.events("mine"))
 

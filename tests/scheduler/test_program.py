@@ -6,6 +6,7 @@ from functools import partial
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
+from expectations.pods import expect_event
 from expectations.scheduling import expect_pending, expect_scheduled
 from fakes import manifests
 from fakes.cluster import FakeCluster, run_scenario, scenario
@@ -39,8 +40,9 @@ async def test_its_lease_names_the_replica(cluster: FakeCluster) -> None:
 @scenario(n1=1)
 async def test_its_events_name_the_controller_and_the_replica(cluster: FakeCluster) -> None:
     cluster.start("scheduler")
-    cluster.share("a")
-    await cluster.until(lambda: cluster.server.all(EVENTS))
+    cluster.share("a", "0.7")
+    cluster.share("b", "0.7")
+    await expect_event(cluster, "b", "NoRoom")
     [event] = cluster.server.all(EVENTS)
     assert event["reportingController"] == "kubeshare.nthu/scheduler"
     assert event["reportingInstance"] == "scheduler"

@@ -118,8 +118,6 @@ class Binder:
         demand: Demand,
         node: str,
         devices: Sequence[str],
-        *,
-        new: bool = False,
     ) -> RequeueAfter | None:
         """Write a decision into the requester once its vGPUs are ready.
 
@@ -128,7 +126,6 @@ class Binder:
             demand: its demand, which holds shares of ``devices``.
             node: the node of the GPUs.
             devices: the names of the vGPUs.
-            new: whether the vGPUs were created for it.
 
         Returns:
             when to reconcile again, if the vGPUs are not ready.
@@ -152,7 +149,7 @@ class Binder:
                 await self._pool.release(vgpu.metadata.name, demand.uid)
             await self.reject(requester, f"the {requester.key.kind} is refused", error.message)
             return None
-        self._events.bound(bound, node, [vgpu.gpuid for vgpu in vgpus], new=new)
+        self._events.bound(bound, node, [vgpu.gpuid for vgpu in vgpus])
         await bound.confirm()
         return None
 

@@ -141,8 +141,8 @@ class Scheduler:
         if decision.node is not None:
             await context.pool.reserve(demand, decision, demand.attempt + 1)
             context.nominations.remove(str(requester.key))
-            node, devices, new = decision.node, decision.devices, decision.created
-            bind = partial(context.binder.bind, requester, demand, node, devices, new=new)
+            node, devices = decision.node, decision.devices
+            bind = partial(context.binder.bind, requester, demand, node, devices)
             return await self._bind(requester, bind)
         if decision.outcome == "rejected" and not eligible.outdated:
             explanation = Explanation(ledger, partial(explain, decision))

@@ -22,13 +22,14 @@ class Events:
     def __init__(self, recorder: EventRecorder) -> None:
         self._recorder = recorder
 
-    def bound(self, requester: Requester, node: str, gpuids: Sequence[str], *, new: bool) -> None:
-        """The requester is assigned these vGPUs; ``new`` if they were created for it."""
-        made = "new " if new else ""
+    def bound(self, requester: Requester, node: str, gpuids: Sequence[str]) -> None:
+        """The requester is assigned these vGPUs with a limited priority.
+
+        Its condition says the rest: an event for each decision costs more than it tells.
+        """
         limited = requester.standing().priority_note
-        note = f"{made}vGPU {', '.join(gpuids)} on node {node}"
-        note += f"; {limited}" if limited else ""
-        self._emit(requester, "Bound", note)
+        if limited:
+            self._emit(requester, "Bound", f"vGPU {', '.join(gpuids)} on node {node}; {limited}")
 
     def unschedulable(
         self, requester: Requester, reason: str, message: str, change: Change | None = None

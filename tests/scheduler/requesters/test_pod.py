@@ -36,8 +36,6 @@ async def test_a_pod_gets_its_part_is_let_go_and_runs(cluster: FakeCluster) -> N
     assert reason(cluster) == "Bound"
     [holder] = cluster.vgpu(gpuid)["status"]["holders"]
     assert holder["demand"] == holder["podUid"] == pod["metadata"]["uid"]
-    await expect_event(cluster, "a")
-    assert f"Bound: vGPU {gpuid} on node n1" in cluster.events("a")
     condition = cluster.pod_condition("a")
     assert (condition["status"], condition["message"]) == ("True", f"vGPU {gpuid} on node n1")
 
