@@ -128,12 +128,12 @@ flaky: native ## every folder of tests TIMES=20 times in random order, beside a 
 fault-matrix: setup ## every trouble at every write of every life (an hour; ARGS="LIFE TROUBLE WRITE": a part)
 	PYTHONPATH=tests $(PYTHON) -m robustness.fault_matrix $(ARGS)
 ifeq ($(strip $(ARGS)),)
-	KUBESHARE_WHOLE_MATRIX=1 $(PYTEST) -q $(PARALLEL) tests/robustness/fault_matrix/test_replicas.py
+	KUBESHARE_WHOLE=1 $(PYTEST) -q $(PARALLEL) tests/robustness/fault_matrix/test_replicas.py
 endif
 
-prove: native fault-matrix ## the whole fault matrix; floods of one tenant in the lab; each placement policy beside a slow one on a million random states; fresh examples of hypothesis
+prove: native fault-matrix ## the whole fault matrix; floods of one tenant in the lab; each placement policy beside a slow one on a million random states; fresh examples of hypothesis; all of what make test samples
 	$(PYTEST) tests/e2e/test_floods.py tests/e2e/test_what_the_programs_said.py
-	$(PYTEST) -q -m hypothesis --hypothesis-profile=fresh
+	KUBESHARE_WHOLE=1 $(PYTEST) -q -m "hypothesis or sampled" --hypothesis-profile=fresh
 	PYTHONPATH=tests $(PYTHON) -m robustness.prove
 
 MUTATED ?= core kube scheduler device_manager node tokens

@@ -2,6 +2,7 @@
 
 import pytest
 
+import samples
 from expectations.pods import expect_running
 from expectations.scheduling import expect_decided, expect_pending
 from expectations.vgpus import expect_released, expect_vgpus
@@ -223,11 +224,12 @@ def cut_off(fault: Fault, write: int) -> bool:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 def test_it_may_be_cut_off_at_any_write_and_begun_again() -> None:
-    """Every second write fails, before it takes effect or before its response."""
+    """A write fails, before it takes effect or before its response."""
     write = 1
     while cut_off(Fault.reset(after=write % 4 == 1), write):
-        write += 2
+        write += samples.count(whole=2, sample=10)
     assert write > len(PROGRAMS)
 
 

@@ -8,6 +8,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import samples
 from fakes.objects import GIB, gpunode, holder, node, pod, vgpu
 from kubeshare.api.state import ledger_builder
 from kubeshare.api.state.ledger_cache import ENTRIES_AT_ONCE, MIN_MARKS, LedgerCache
@@ -217,7 +218,7 @@ def described(decision: Decision) -> tuple[object, ...]:
         max_size=6,
     )
 )
-@settings(max_examples=600, deadline=None)
+@settings(max_examples=samples.count(whole=600, sample=120), deadline=None)
 def test_whatever_comes_in_whatever_order_it_equals_one_that_is_built(
     rounds: list[tuple[list[Step], int, Demand]],
 ) -> None:

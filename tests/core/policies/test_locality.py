@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+import samples
 from core.builders import GPU_MEMORY, a_demand, a_device, a_holder, a_node
 from core.policies.slow_locality import slow_decide
 from core.strategies import demands, devices, nodes
@@ -57,7 +58,7 @@ SEVERAL = demands(st.uuids().map(str))
 
 
 @pytest.mark.slow
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=samples.count(whole=400, sample=100), deadline=None)
 @given(UNIQUE_NODES, UNIQUE_DEVICES, st.lists(SEVERAL, min_size=1, max_size=10))
 def test_it_answers_as_the_slow_one_and_explains_itself(
     known: list[Node], pool: list[Device], asked: list[Demand]

@@ -6,15 +6,16 @@ from pathlib import Path
 
 import pytest
 
+import samples
 from deadlines import DEADLINE_S
 from fakes.session import MIB, FakeSession, Machine, Probe, eventually
 
-pytestmark = [pytest.mark.native, pytest.mark.slow]
+pytestmark = [pytest.mark.native, pytest.mark.slow, pytest.mark.sampled]
 
 LIMIT = 1024 * MIB
 PROCESSES = 64
 THREADS = 8
-SECONDS = 20.0
+SECONDS = samples.count(whole=20, sample=5)
 
 
 def start(machine: Machine, session: FakeSession, seed: int) -> Probe:

@@ -14,7 +14,7 @@ from robustness.fault_matrix.matrix import Point, Tally, log_nothing, play, poin
 from robustness.fault_matrix.sample import SIMPLE, sample
 from robustness.fault_matrix.troubles import TROUBLES
 
-FEWEST = 5
+FEWEST = 3
 """Sampled points of the shortest life."""
 
 

@@ -16,6 +16,7 @@ import click
 import pytest
 import yaml
 
+import samples
 from kubeshare.cli.plan import answers
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.topology import read_matrix, read_notation
@@ -31,9 +32,9 @@ from kubeshare.dialects.scenario.scenario import read_scenario
 from kubeshare.dialects.scenario.strict_yaml import FileError
 from kubeshare.dialects.sharepod import demand_of
 
-FILES = 100_000
-VALUES_READ = 100_000
-MANIFESTS = 100_000
+FILES = samples.count(whole=100_000, sample=6_000)
+VALUES_READ = samples.count(whole=100_000, sample=10_000)
+MANIFESTS = samples.count(whole=100_000, sample=10_000)
 
 CONFORMANCE = Path(__file__).parents[2] / "conformance"
 FILED = sorted(CONFORMANCE.glob("*/*.yaml"))
@@ -99,6 +100,7 @@ def outcome(read: Callable[[], object]) -> str:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 def test_no_damaged_file_does_anything_but_play_or_be_refused() -> None:
     seen: Counter[str] = Counter()
     for source in rounds(FILES):
@@ -114,6 +116,7 @@ def play(text: bytes) -> int:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 def test_no_damaged_value_does_anything_but_be_read_or_be_refused() -> None:
     matrix = (
         "\tGPU0\tGPU1\tmlx5_0\tCPU Affinity\nGPU0\t X \tNV2\tPIX\t0-13\nGPU1\tNV2\t X \tSYS\t14\n"
@@ -141,6 +144,7 @@ def test_no_damaged_value_does_anything_but_be_read_or_be_refused() -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 def test_no_damaged_manifest_does_anything_but_be_understood_or_be_refused() -> None:
     good: dict[str, Any] = {
         "request": "0.3",

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+import samples
 from expectations.pods import (
     expect_condition,
     expect_no_pod,
@@ -27,6 +28,8 @@ from kubeshare.api.predicates.exclusions import MAX_RESCHEDULES
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS
 from kubeshare.simulator.control import Fault
+
+HOURS = samples.count(whole=6, sample=2)
 
 
 def aside(cluster: FakeCluster) -> list[str]:
@@ -62,6 +65,7 @@ async def test_without_another_node_it_waits_says_why_and_comes_back(cluster: Fa
 
 
 @pytest.mark.slow
+@pytest.mark.sampled
 @scenario(n1=1)
 async def test_the_pauses_grow_and_it_is_moved_so_many_times_an_hour_and_no_more(
     cluster: FakeCluster,
@@ -77,9 +81,9 @@ async def test_the_pauses_grow_and_it_is_moved_so_many_times_an_hour_and_no_more
             moved.append(asyncio.get_running_loop().time())
 
     cluster.server.storage.after_change.append(count)
-    await cluster.quiet(6 * 3600)
+    await cluster.quiet(HOURS * 3600)
     pauses = [later - earlier for earlier, later in itertools.pairwise(moved)]
-    assert len(moved) <= 6 * (MAX_RESCHEDULES + 1)
+    assert len(moved) <= HOURS * (MAX_RESCHEDULES + 1)
     assert pauses[:5] == sorted(pauses[:5])
     assert pauses[3] > 4 * pauses[0]
 
