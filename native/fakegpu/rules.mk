@@ -4,7 +4,7 @@
 CPPFLAGS += -Ifakegpu/include
 
 FAKEGPU := $(BUILD)/fakegpu
-FAKEGPU_ENGINE := debug engine models open profile text timeline
+FAKEGPU_ENGINE := debug engine models open profile release text timeline
 FAKEGPU_CUDA := $(patsubst fakegpu/cuda/%.c,%,$(wildcard fakegpu/cuda/*.c))
 
 FAKEGPU_NVML := $(patsubst fakegpu/nvml/%.c,%,$(wildcard fakegpu/nvml/*.c))

@@ -6,6 +6,7 @@
 
 #include "host.h"
 #include "ipc.h"
+#include "names.h"
 
 struct driver driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -121,6 +122,6 @@ API cuInit(unsigned int flags) {
 
 API cuDriverGetVersion(int *version) {
     REQUIRE(version != NULL, CUDA_ERROR_INVALID_VALUE);
-    *version = CUDA_VERSION;
+    *version = cuda_version;
     return CUDA_SUCCESS;
 }

@@ -32,11 +32,17 @@ const struct driver_name *newest_name(const char *base, int version, bool thread
     const struct driver_name *newest = NULL;
     for (size_t i = 0; i < sizeof names / sizeof *names; i++) {
         const struct driver_name *name = &names[i];
-        if (name->thread != thread || strcmp(name->base, base) != 0)
+        if (name->thread != thread || name->version > cuda_version || strcmp(name->base, base) != 0)
             continue;
         *known = true;
         if (name->version <= version && (newest == NULL || name->version > newest->version))
             newest = name;
     }
     return newest;
+}
+
+void for_each_newer_name(int version, void (*visit)(void *function)) {
+    for (size_t i = 0; i < sizeof names / sizeof *names; i++)
+        if (names[i].version > version)
+            visit((void *)names[i].symbol);
 }

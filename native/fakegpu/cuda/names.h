@@ -15,4 +15,10 @@ struct driver_name {
  */
 const struct driver_name *newest_name(const char *base, int version, bool thread, bool *known);
 
+/** Calls `visit` for the function behind each name that came after a version. */
+void for_each_newer_name(int version, void (*visit)(void *function));
+
+/** The version of CUDA of the profile's driver, 1000 * major + 10 * minor. */
+extern int cuda_version;
+
 #endif

@@ -5,7 +5,7 @@
 API cuGetProcAddress_v2(const char *symbol, void **function, int version, cuuint64_t flags,
                         CUdriverProcAddressQueryResult *status) {
     REQUIRE(symbol != NULL && function != NULL, CUDA_ERROR_INVALID_VALUE);
-    REQUIRE(version >= 0 && version <= CUDA_VERSION && flags <= 2, CUDA_ERROR_INVALID_VALUE);
+    REQUIRE(version >= 0 && version <= cuda_version && flags <= 2, CUDA_ERROR_INVALID_VALUE);
     bool known = false;
     const struct driver_name *name = NULL;
     if (flags == CU_GET_PROC_ADDRESS_PER_THREAD_DEFAULT_STREAM)

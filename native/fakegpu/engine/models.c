@@ -2,6 +2,8 @@
 
 #include <string.h>
 
+#include "release.h"
+
 static const struct model models[] = {
     {
      .key = "V100",
@@ -73,6 +75,7 @@ void profile_use_defaults(struct profile *profile) {
     profile_use_model(profile, "V100", 0, GPUS_MAX);
     profile->gpus = 1;
     profile->kernel_us = 10;
+    profile->driver_version = NEWEST_DRIVER;
     profile->speeds = (struct speeds){
         .host = 12000,
         .copy = 370000,

@@ -15,6 +15,7 @@
  *   speed.fill = 750000   of fills
  *   speed.NV = 24000      between GPUs, over each NVLink
  *   speed.PIX = 12500     between GPUs that have none, by their PCI path: also PXB, PHB, NODE, SYS
+ *   driver_version = 615  the driver's branch, from 525: what newer ones brought is not there
  *   compute_mode = default   or exclusive_process, prohibited: as NVML reports it
  *   mps = 0               1: every process is a client of an MPS server
  *   mig.0 = 0             MIG devices that GPU 0 is cut into, up to 7
@@ -86,6 +87,7 @@ struct profile {
     unsigned gpus;
     uint32_t kernel_us;
     uint32_t sync_us;
+    uint32_t driver_version; /* the branch */
     uint32_t mps;
     uint32_t nvswitch;
     uint32_t compute_mode; /* NVML's number */

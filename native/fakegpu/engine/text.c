@@ -7,6 +7,7 @@
 #include <string.h>
 
 #include "models.h"
+#include "release.h"
 
 /* The position in the text, and where to write an error about it. */
 struct place {
@@ -188,6 +189,8 @@ static const struct number {
     {key, offsetof(struct profile, field), least, most, wanted}
 #define SPEED(name, field)                                                                         \
     FIELD("speed." name, speeds.field, 0, 10000000, "MB/s from 0 to 10000000")
+    FIELD("driver_version", driver_version, OLDEST_DRIVER, NEWEST_DRIVER,
+          "a branch of the driver from 525 to 615"),
     FIELD("kernel_us", kernel_us, 1, 60000000, "microseconds from 1 to 60000000"),
     FIELD("mps", mps, 0, 1, "0 or 1"),
     FIELD("nvswitch", nvswitch, 0, 1, "0 or 1"),

@@ -3,11 +3,11 @@
 #include <stdio.h>
 #include <string.h>
 
+#include "../engine/release.h"
 #include "machine.h"
 
-#define DRIVER_VERSION "615.71.05"
-#define NVML_VERSION   "13.615.71.05"
-#define CUDA_VERSION   13050
+/* What follows the branch in the number of a release. */
+#define RELEASE "71.05"
 
 struct machine machine = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -116,18 +116,36 @@ nvmlReturn_t answer_text(char *text, unsigned length, const char *value) {
     return NVML_SUCCESS;
 }
 
+/* The driver's branch, also before NVML is initialised. */
+static uint32_t branch(void) {
+    static struct profile profile;
+    char error[512];
+    Dl_info here;
+    const char *library = dladdr(&machine, &here) != 0 ? here.dli_fname : "";
+    pthread_mutex_lock(&machine.lock);
+    const bool good = profile_choose(&profile, library, error, sizeof error);
+    const uint32_t version = good ? profile.driver_version : NEWEST_DRIVER;
+    pthread_mutex_unlock(&machine.lock);
+    return version;
+}
+
 API nvmlSystemGetDriverVersion(char *version, unsigned int length) {
+    char text[32];
     TRY(machine_ready());
-    return answer_text(version, length, DRIVER_VERSION);
+    snprintf(text, sizeof text, "%u.%s", branch(), RELEASE);
+    return answer_text(version, length, text);
 }
 
 API nvmlSystemGetNVMLVersion(char *version, unsigned int length) {
-    return answer_text(version, length, NVML_VERSION);
+    char text[32];
+    const uint32_t driver = branch();
+    snprintf(text, sizeof text, "%d.%u.%s", release_cuda(driver) / 1000, driver, RELEASE);
+    return answer_text(version, length, text);
 }
 
 API nvmlSystemGetCudaDriverVersion_v2(int *version) {
     REQUIRE(version != NULL, NVML_ERROR_INVALID_ARGUMENT);
-    *version = CUDA_VERSION;
+    *version = release_cuda(branch());
     return NVML_SUCCESS;
 }
 

@@ -1,0 +1,13 @@
+/* Which CUDA a branch of the driver brings. */
+#ifndef FAKEGPU_RELEASE_H
+#define FAKEGPU_RELEASE_H
+
+#include <stdint.h>
+
+#define OLDEST_DRIVER 525u
+#define NEWEST_DRIVER 615u
+
+/** The newest CUDA version of a branch from OLDEST_DRIVER on: 1000 * major + 10 * minor. */
+int release_cuda(uint32_t driver);
+
+#endif
