@@ -45,6 +45,7 @@ class Driver:
         ancestors: pair of GPUs -> their nearest common ancestor.
         events: XIDs that were reported and not read: (GPU, XID).
         running: how often NVML was started and not shut down.
+        version: of the driver.
     """
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -53,12 +54,13 @@ class Driver:
         self.events: list[tuple[int, int]] = []
         self.recovered: set[int] = set()
         self.running = 0
+        self.version = b"570.1"
         self.down = False
         monkeypatch.setattr(pynvml, "nvmlLib", object())
         functions = {
             "nvmlInit": self._init,
             "nvmlShutdown": self._shutdown,
-            "nvmlSystemGetDriverVersion": lambda: b"570.1",
+            "nvmlSystemGetDriverVersion": lambda: self.version,
             "nvmlDeviceGetCount": self._count,
             "nvmlDeviceGetHandleByIndex": self._handle,
             "nvmlDeviceGetTopologyCommonAncestor": self._ancestor,
@@ -204,6 +206,23 @@ def test_a_faulty_gpu_is_listed_with_the_fault(
     driver.gpus = [gpu(0, **answers)]
     (found,) = NvmlGpus(root).read().devices
     assert (found.healthy, found.message, found.memory_bytes) == (False, message, memory << 30)
+
+
+@pytest.mark.parametrize(
+    ("version", "message"),
+    [
+        (b"470.256.02", "its driver 470.256.02 is too old: shares need 525 or later (CUDA 12.0)"),
+        (b"525.60.13", ""),
+        (b"580.95.05", ""),
+    ],
+)
+def test_a_driver_that_is_too_old_makes_its_gpus_unhealthy(
+    driver: Driver, root: Path, version: bytes, message: str
+) -> None:
+    driver.version = version
+    driver.gpus = [gpu(0)]
+    (found,) = NvmlGpus(root).read().devices
+    assert (found.healthy, found.message) == (not message, message)
 
 
 def test_a_gpu_on_which_mig_will_be_enabled_is_still_a_whole_one(

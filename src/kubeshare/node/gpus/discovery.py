@@ -24,6 +24,9 @@ from kubeshare.node.gpus.xids import Xids
 
 Result = TypeVar("Result")
 
+OLDEST_DRIVER = 525
+"""The oldest branch of NVIDIA's driver with which the device library is tested."""
+
 # The folders of driver installations for libraries, below the driver's root.
 _LIBRARY_FOLDERS = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/local/nvidia/lib64")
 _NVML = "libnvidia-ml.so.1"
@@ -172,21 +175,34 @@ def _read_node(xids: Xids, pci: PciDevices) -> GPUNodeSpec:
         and (uuid := _text(_optional(pynvml.nvmlDeviceGetUUID, handle) or ""))
     ]
     xids.read({uuid: handle for _, handle, uuid in found})
+    driver = _text(pynvml.nvmlSystemGetDriverVersion())
+    too_old = _too_old(driver)
     return GPUNodeSpec(
-        driver_version=_text(pynvml.nvmlSystemGetDriverVersion()),
+        driver_version=driver,
         agent_version=kubeshare.__version__,
         supports_owned=True,
         supports_shares=True,
         devices=tuple(
-            _read_device(index, handle, uuid, xids.found.get(uuid), pci)
+            _read_device(index, handle, uuid, too_old or _reported(xids.found.get(uuid)), pci)
             for index, handle, uuid in found
         ),
         links=tuple(_read_links({index: handle for index, handle, _ in found})),
     )
 
 
-def _read_device(index: int, handle: Any, uuid: str, xid: int | None, pci: PciDevices) -> GPUDevice:
-    fault = f"its driver has reported XID {xid}" if xid is not None else ""
+def _too_old(driver: str) -> str:
+    """Why a driver cannot be used for shares; empty if it can, or its branch is unknown."""
+    branch = driver.partition(".")[0]
+    if not branch.isdigit() or int(branch) >= OLDEST_DRIVER:
+        return ""
+    return f"its driver {driver} is too old: shares need {OLDEST_DRIVER} or later (CUDA 12.0)"
+
+
+def _reported(xid: int | None) -> str:
+    return f"its driver has reported XID {xid}" if xid is not None else ""
+
+
+def _read_device(index: int, handle: Any, uuid: str, fault: str, pci: PciDevices) -> GPUDevice:
     memory = 0
     try:
         memory = int(pynvml.nvmlDeviceGetMemoryInfo(handle).total)
