@@ -7,6 +7,7 @@
 #include "lock.h"
 #include "lookup/driver_calls.h"
 #include "session.h"
+#include "streams.h"
 #include "system.h"
 #include "timeline.h"
 
@@ -186,6 +187,7 @@ CUresult ks_context_end(CUresult (*real)(CUcontext), CUcontext handle) {
     const CUresult result = real(handle);
     if (tracked != NULL && result == CUDA_SUCCESS) {
         tracked->timeline.handle = NULL;
+        ks_streams_drop(handle);
         last_destruction[tracked->cell] = ks_now();
     }
     ks_release(&lock);
@@ -221,13 +223,41 @@ CUresult ks_context_end_primary(CUresult (*real)(CUdevice), CUdevice device) {
     ks_timeline_discard(&primary_contexts[device]);
     const CUresult result = real(device);
     const bool ended = handle != NULL && result == CUDA_SUCCESS && !has_primary_context(device);
-    if (ended)
+    if (ended) {
+        ks_streams_drop(handle);
         last_destruction[cell] = ks_now();
+    }
     ks_release(&lock);
     if (ended) {
         call_listeners(handle);
     }
     return result;
+}
+
+/* ---- their streams --------------------------------------------------------- */
+
+/* The work of a green context's streams belongs to the primary context of its GPU. */
+static CUcontext owner_of(CUcontext context) {
+    CUdevice device;
+    CUcontext popped;
+    if (find_tracked(context) != NULL || KS_DRIVER(context_push)(context) != CUDA_SUCCESS)
+        return context;
+    const bool has_primary =
+        KS_DRIVER(context_get_device)(&device) == CUDA_SUCCESS && has_primary_context(device);
+    KS_DRIVER(context_pop)(&popped);
+    return has_primary ? handle_of_primary(device) : context;
+}
+
+bool ks_context_track_stream(CUstream stream, unsigned int flags) {
+    CUcontext context = NULL;
+    ks_acquire(&lock, KS_LOCK_CONTEXTS);
+    const int mode = enter_driver();
+    if (KS_DRIVER(stream_get_context)(stream, &context) != CUDA_SUCCESS)
+        context = ks_current_context();
+    const bool tracked = ks_streams_add(stream, context, owner_of(context), flags);
+    leave_driver(mode);
+    ks_release(&lock);
+    return tracked;
 }
 
 /* ---- the lock, and the end of it all --------------------------------------- */
@@ -266,6 +296,7 @@ void ks_contexts_close(void) {
 void ks_contexts_forget(void) {
     lock = (ks_lock){0};
     memset(contexts, 0, sizeof contexts);
+    ks_streams_forget();
     memset(primary_contexts, 0, sizeof primary_contexts);
     memset(last_destruction, 0, sizeof last_destruction);
     for (unsigned device = 0; device < DEVICES_MAX; device++)

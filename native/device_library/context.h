@@ -18,9 +18,18 @@ CUcontext ks_current_context(void);
 /* The cell of a device by the application's ordinal, or KS_NO_CELL. */
 int ks_cell_of_device(CUdevice device);
 
-/* Records events behind all work that this process gave a GPU; false while a graph is being
- * captured, which forbids it. */
-bool ks_finish_begin(unsigned cell);
+/* Records a stream that was created; false if there are too many. */
+bool ks_context_track_stream(CUstream stream, unsigned int flags);
+
+/* Has the driver end a stream. Events that are recorded later are behind its work. */
+CUresult ks_context_end_stream(CUresult (*real)(CUstream), CUstream stream);
+
+/* Before a capture begins, while the caller holds the contexts: events that are recorded until it
+ * ends are behind all work so far. */
+void ks_contexts_gather(void);
+
+/* Records events behind all work that this process gave a GPU. */
+void ks_finish_begin(unsigned cell);
 
 /* Whether the GPU has passed those events; *end is then the time of the last, by the GPU's own
  * clock if the driver tells it (CLOCK_MONOTONIC ns). */

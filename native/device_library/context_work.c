@@ -3,9 +3,44 @@
  */
 #include "context.h"
 #include "context_list.h"
-#include "gate/capture.h"
+#include "session.h"
+#include "streams.h"
 #include "system.h"
 #include "timeline.h"
+
+static bool gather(struct ks_timeline *timeline, void *unused) {
+    (void)unused;
+    ks_timeline_gather(timeline);
+    return true;
+}
+
+static void visit_all_cells(ks_context_visitor *visit, void *data) {
+    for (unsigned cell = 0; cell < ks_session_cells() && !ks_contexts_are_closed(); cell++)
+        ks_contexts_visit(cell, visit, data);
+}
+
+void ks_contexts_gather(void) {
+    visit_all_cells(gather, NULL);
+}
+
+static bool follow(struct ks_timeline *timeline, void *data) {
+    struct ks_stream *stream = data;
+    if (timeline->handle == stream->owner)
+        ks_timeline_follow(timeline, stream);
+    return timeline->handle != stream->owner;
+}
+
+CUresult ks_context_end_stream(CUresult (*real)(CUstream), CUstream stream) {
+    ks_contexts_hold();
+    struct ks_stream *tracked = ks_streams_find(stream);
+    if (tracked != NULL)
+        visit_all_cells(follow, tracked);
+    const CUresult result = real(stream);
+    if (tracked != NULL && result == CUDA_SUCCESS)
+        ks_streams_remove(tracked);
+    ks_contexts_release();
+    return result;
+}
 
 static bool finish_begin(struct ks_timeline *timeline, void *unused) {
     (void)unused;
@@ -13,13 +48,11 @@ static bool finish_begin(struct ks_timeline *timeline, void *unused) {
     return true;
 }
 
-bool ks_finish_begin(unsigned cell) {
+void ks_finish_begin(unsigned cell) {
     ks_contexts_hold();
-    const bool may_record = !ks_is_capturing();
-    if (may_record && !ks_contexts_are_closed())
+    if (!ks_contexts_are_closed())
         ks_contexts_visit(cell, finish_begin, NULL);
     ks_contexts_release();
-    return may_record;
 }
 
 static bool finish_end(struct ks_timeline *timeline, void *last) {
@@ -45,16 +78,14 @@ static bool mark(struct ks_timeline *timeline, void *marker) {
     return true;
 }
 
-/* Returns false instead of waiting for the agent, which may be waiting for the GPU, or for the end
- * of a capture. */
+/* Returns false instead of waiting for another thread that is inside the driver. */
 static bool try_visit_all(unsigned cell, ks_context_visitor *visit, void *data) {
     if (!ks_contexts_try_hold())
         return false;
-    const bool may_ask = !ks_is_capturing();
-    if (may_ask && !ks_contexts_are_closed())
+    if (!ks_contexts_are_closed())
         ks_contexts_visit(cell, visit, data);
     ks_contexts_release();
-    return may_ask;
+    return true;
 }
 
 bool ks_mark(unsigned cell, unsigned marker) {

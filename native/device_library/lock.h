@@ -10,7 +10,7 @@
  *   rank          of                          taken further down while it is held
  *   SESSION       opening the session
  *   METER         one cell's credits          CONTEXTS (without waiting), FAST_PATH
- *   CAPTURE       the open captures           DRAIN, CONTEXTS, FAST_PATH
+ *   CAPTURE       the open captures           CONTEXTS, FAST_PATH
  *   DRAIN         the ends of work            CONTEXTS, MARKS
  *   CONTEXTS      the list of contexts
  *   POOLS         the list of pools           RESERVE

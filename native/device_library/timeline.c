@@ -12,6 +12,7 @@
  */
 #include "timeline.h"
 
+#include "gate/capture.h"
 #include "lookup/driver_calls.h"
 #include "system.h"
 
@@ -31,6 +32,8 @@ static bool prepare(struct ks_timeline *timeline) {
     timeline->awaits_end = false;
     timeline->prepared =
         KS_DRIVER(stream_create)(&timeline->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+        KS_DRIVER(stream_create)(&timeline->behind, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
+        KS_DRIVER(event_create)(&timeline->gathered, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
         KS_DRIVER(event_create)(&timeline->end, CU_EVENT_BLOCKING_SYNC) == CUDA_SUCCESS &&
         KS_DRIVER(event_create)(&timeline->base[0], CU_EVENT_DEFAULT) == CUDA_SUCCESS &&
         KS_DRIVER(event_create)(&timeline->base[1], CU_EVENT_DEFAULT) == CUDA_SUCCESS;
@@ -45,12 +48,14 @@ static bool prepare(struct ks_timeline *timeline) {
 
 void ks_timeline_discard(struct ks_timeline *timeline) {
     if (timeline->prepared) {
+        KS_DRIVER(event_destroy)(timeline->gathered);
         KS_DRIVER(event_destroy)(timeline->end);
         KS_DRIVER(event_destroy)(timeline->base[0]);
         KS_DRIVER(event_destroy)(timeline->base[1]);
         for (unsigned i = 0; i < KS_MARKERS; i++)
             KS_DRIVER(event_destroy)(timeline->markers[i]);
         KS_DRIVER(stream_destroy)(timeline->stream);
+        KS_DRIVER(stream_destroy)(timeline->behind);
     }
     timeline->prepared = timeline->awaits_end = false;
 }
@@ -83,20 +88,66 @@ static void take_base(struct ks_timeline *timeline) {
         ;
 }
 
-/* False: the context is in error. */
-static bool record(struct ks_timeline *timeline, CUevent event, bool *covers_all) {
-    *covers_all = KS_DRIVER(context_record_event)(timeline->handle, event) == CUDA_SUCCESS;
-    return *covers_all || KS_DRIVER(event_record)(event, NULL) == CUDA_SUCCESS;
+/* ---- behind all work of a context ------------------------------------------ */
+
+static bool is_captured(CUstream stream) {
+    int status = CU_STREAM_CAPTURE_STATUS_NONE;
+    return ks_is_capturing() && (KS_DRIVER(stream_is_capturing)(stream, &status) != CUDA_SUCCESS ||
+                                 status != CU_STREAM_CAPTURE_STATUS_NONE);
 }
 
-/* Before CUDA 12.5 an event waits for the default stream and those that
- * synchronise with it; this waits for the work of the others, and then records the event again. */
-static void cover_other_streams(struct ks_timeline *timeline) {
-    const int64_t before = ks_now();
-    KS_DRIVER(context_synchronize)();
-    if (ks_now() - before > KS_MILLISECOND / 5 &&
-        KS_DRIVER(event_record)(timeline->end, NULL) == CUDA_SUCCESS)
-        KS_DRIVER(event_synchronize)(timeline->end);
+/* Has the stream behind all others wait for the work of one so far. What is captured does not run,
+ * and what ran before was gathered when the capture began. Another thread may have the stream join
+ * a capture in between: the event may then belong to it, and is not waited for. */
+static bool follow(const struct ks_timeline *timeline, CUstream stream, CUevent event) {
+    if (is_captured(stream))
+        return true;
+    if (KS_DRIVER(event_record)(event, stream) != CUDA_SUCCESS)
+        return false;
+    return is_captured(stream) ||
+           KS_DRIVER(stream_wait_event)(timeline->behind, event, 0) == CUDA_SUCCESS;
+}
+
+/* An event can be recorded in a stream of its own context only. */
+static CUevent event_of(struct ks_stream *stream) {
+    CUcontext popped;
+    if (stream->event == NULL && KS_DRIVER(context_push)(stream->context) == CUDA_SUCCESS) {
+        if (KS_DRIVER(event_create)(&stream->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+            stream->event = NULL;
+        KS_DRIVER(context_pop)(&popped);
+    }
+    return stream->event;
+}
+
+struct gathering {
+    const struct ks_timeline *timeline;
+    bool has_blocking; /* streams that synchronise with the default one */
+};
+
+static bool gather_stream(struct ks_stream *stream, void *data) {
+    const struct gathering *gathering = data;
+    if (gathering->has_blocking && (stream->flags & CU_STREAM_NON_BLOCKING) == 0)
+        return true;
+    return event_of(stream) != NULL && follow(gathering->timeline, stream->handle, stream->event);
+}
+
+/* The default stream waits for all that synchronise with it, those of the threads included. It may
+ * not be used while one of them is captured: then the others are gone through one by one, and of
+ * the threads' own streams only the caller's has a name. */
+static bool gather(struct ks_timeline *timeline) {
+    struct gathering gathering = {timeline, !is_captured(NULL)};
+    const CUstream first = gathering.has_blocking ? NULL : CU_STREAM_PER_THREAD;
+    return follow(timeline, first, timeline->gathered) &&
+           ks_streams_visit(timeline->handle, timeline->id, gather_stream, &gathering);
+}
+
+/* Drivers before CUDA 12.5 have no event for a whole context, and such an event would invalidate
+ * every capture. False: the context is in error. */
+static bool record(struct ks_timeline *timeline, CUevent event) {
+    if (!ks_is_capturing() &&
+        KS_DRIVER(context_record_event)(timeline->handle, event) == CUDA_SUCCESS)
+        return true;
+    return gather(timeline) && KS_DRIVER(event_record)(event, timeline->behind) == CUDA_SUCCESS;
 }
 
 /* When the GPU passed an event; 0 if the driver does not tell. */
@@ -126,15 +177,30 @@ static void leave(void) {
     KS_DRIVER(context_pop)(&popped);
 }
 
+void ks_timeline_gather(struct ks_timeline *timeline) {
+    if (!enter(timeline))
+        return;
+    if (prepare(timeline) && record(timeline, timeline->gathered))
+        KS_DRIVER(stream_wait_event)(timeline->behind, timeline->gathered, 0);
+    leave();
+}
+
+void ks_timeline_follow(struct ks_timeline *timeline, struct ks_stream *stream) {
+    if (!enter(timeline))
+        return;
+    if (prepare(timeline) && event_of(stream) != NULL)
+        follow(timeline, stream->handle, stream->event);
+    leave();
+}
+
 void ks_timeline_finish_begin(struct ks_timeline *timeline) {
     timeline->awaits_end = false;
     if (!enter(timeline))
         return;
-    timeline->awaits_end =
-        prepare(timeline) && record(timeline, timeline->end, &timeline->covers_all);
+    timeline->awaits_end = prepare(timeline) && record(timeline, timeline->end);
     if (timeline->awaits_end)
         take_base(timeline);
-    else
+    else if (!ks_is_capturing())
         KS_DRIVER(context_synchronize)(); /* returns at once for a context in error */
     leave();
 }
@@ -145,19 +211,15 @@ bool ks_timeline_finish_end(struct ks_timeline *timeline, int64_t *end) {
         return true;
     if (KS_DRIVER(event_query)(timeline->end) == CUDA_ERROR_NOT_READY || !enter(timeline))
         return false;
-    if (!timeline->covers_all)
-        cover_other_streams(timeline);
     *end = time_of_end(timeline);
     leave();
     return true;
 }
 
 void ks_timeline_mark(struct ks_timeline *timeline, unsigned marker) {
-    bool covers_all;
     if (!enter(timeline))
         return;
-    timeline->marked[marker] =
-        prepare(timeline) && record(timeline, timeline->markers[marker], &covers_all);
+    timeline->marked[marker] = prepare(timeline) && record(timeline, timeline->markers[marker]);
     leave();
 }
 

@@ -5,6 +5,7 @@
 #define KS_TIMELINE_H
 
 #include "driver.h"
+#include "streams.h"
 
 #include <stdbool.h>
 #include <stdint.h>
@@ -16,10 +17,11 @@ struct ks_timeline {
     CUcontext handle;
     unsigned long long id; /* distinguishes it from an earlier context with the same handle */
     bool prepared;         /* the following exist */
-    CUstream stream;
+    CUstream stream;       /* on which nothing waits */
+    CUstream behind;       /* which waits for the work of the others, where an event cannot */
+    CUevent gathered;
     CUevent end;
     bool awaits_end; /* that event is recorded */
-    bool covers_all; /* it is behind the work of all streams */
     CUevent base[2]; /* the one in use, and the one for the next attempt */
     CUevent markers[KS_MARKERS];
     bool marked[KS_MARKERS]; /* the marker is recorded and not seen passed */
@@ -28,7 +30,14 @@ struct ks_timeline {
     int64_t base_width; /* the base event happened within so many ns */
 };
 
-/* Records an event behind all work of the context so far. No capture may be open. */
+/* Before a capture begins: events that are recorded while it is open are behind the context's work
+ * so far, also that of the streams that are captured. */
+void ks_timeline_gather(struct ks_timeline *timeline);
+
+/* Before a stream ends: later events are behind its work. */
+void ks_timeline_follow(struct ks_timeline *timeline, struct ks_stream *stream);
+
+/* Records an event behind all work of the context so far. */
 void ks_timeline_finish_begin(struct ks_timeline *timeline);
 
 /* Whether the GPU has passed that event, or none is recorded; *end is then the time at which it did

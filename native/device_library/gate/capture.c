@@ -3,14 +3,14 @@
  *
  * An event of the library in the wrong place invalidates the application's
  * capture (errors 900 to 907). So a capture only begins while the library has
- * no call of its own inside the driver, and until it ends the library makes
- * none. Streams that join a capture by waiting for one of its events are not
- * recorded here: the driver knows whether a stream is being captured.
+ * no call of its own inside the driver, and until it ends the library's events
+ * are recorded in the streams that are not captured (timeline.c). Streams that
+ * join a capture by waiting for one of its events are not recorded here: the
+ * driver knows whether a stream is being captured.
  */
 #include "gate/capture.h"
 
 #include "context.h"
-#include "gate/drain.h"
 #include "lock.h"
 #include "lookup/driver_calls.h"
 #include "lookup/real.h"
@@ -67,8 +67,8 @@ static struct capture *announce(CUstream stream) {
         *capture = (struct capture){.origin = stream, .thread = thread_of(stream)};
         if (KS_DRIVER(stream_get_context)(stream, &capture->context) != CUDA_SUCCESS)
             capture->context = ks_current_context();
-        ks_settle_what_was_launched();
         ks_contexts_hold();
+        ks_contexts_gather();
         if (open_captures++ == 0)
             ks_fast_path_block(KS_CAPTURING, true);
     }
@@ -107,7 +107,7 @@ static CUresult ended(CUstream stream, CUresult result) {
 static CUresult destroy(CUresult (*real)(CUstream), CUstream stream) {
     ks_acquire(&lock, KS_LOCK_CAPTURE);
     struct capture *capture = stream != NULL ? find(stream) : NULL;
-    const CUresult result = real(stream);
+    const CUresult result = ks_context_end_stream(real, stream);
     if (capture != NULL && result == CUDA_SUCCESS)
         remove_capture(capture);
     ks_release(&lock);

@@ -10,7 +10,7 @@
 #include <stdbool.h>
 
 /* Whether this process is capturing a graph. An event behind all work of a context would then
- * invalidate the capture: the library records none, and queries none. */
+ * invalidate the capture. */
 static inline bool ks_is_capturing(void) {
     return (atomic_load(&ks_fast_path_blockers) & KS_CAPTURING) != 0;
 }

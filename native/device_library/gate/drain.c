@@ -4,7 +4,6 @@
 #include "context.h"
 #include "gate/marks.h"
 #include "lock.h"
-#include "session.h"
 #include "system.h"
 
 #include <string.h>
@@ -24,7 +23,8 @@ static struct work works[KS_CELLS_MAX];
  * and then another event is recorded later. */
 static void await_end(struct work *work, unsigned cell, uint64_t launches) {
     const bool all_have_arrived = !ks_is_launching(cell);
-    work->awaited = ks_finish_begin(cell);
+    ks_finish_begin(cell);
+    work->awaited = true;
     work->awaited_launches = launches;
     work->covers_all = all_have_arrived;
 }
@@ -53,12 +53,6 @@ bool ks_settle(unsigned cell, int64_t *end) {
     *end = work->end;
     ks_release(&lock);
     return is_done;
-}
-
-void ks_settle_what_was_launched(void) {
-    int64_t end;
-    for (unsigned cell = 0; cell < ks_session_cells(); cell++)
-        ks_settle(cell, &end);
 }
 
 void ks_drain_forget(void) {

@@ -13,9 +13,6 @@
  * time. */
 bool ks_settle(unsigned cell, int64_t *end);
 
-/* Before a capture begins: until it ends, only the end of the work launched so far can be seen. */
-void ks_settle_what_was_launched(void);
-
 /* In a forked child: nothing was launched. */
 void ks_drain_forget(void);
 

@@ -46,18 +46,12 @@ void ks_gate_set_local(unsigned cell, enum ks_gate_state state) {
 
 enum passage { PASSED, GATE_CLOSED, NO_CREDIT };
 
-/* The meter needs events, which must wait for the end of a capture; the thread that captures may
- * be waiting for the launch. */
-static bool is_metered(unsigned cell) {
-    return ks_meter_is_on(cell) && !ks_is_capturing();
-}
-
 static enum passage try_to_pass(struct ks_mark *mark, const struct ks_gate *gate, unsigned cell) {
     enum passage passage = GATE_CLOSED;
     atomic_store_explicit(&mark->cell, cell, memory_order_relaxed);
     atomic_fetch_add(&mark->depth, 1);
     if (atomic_load(&gate->state) == KS_GATE_OPEN)
-        passage = !is_metered(cell) || ks_meter_take(cell) ? PASSED : NO_CREDIT;
+        passage = !ks_meter_is_on(cell) || ks_meter_take(cell) ? PASSED : NO_CREDIT;
     if (passage == PASSED)
         atomic_fetch_add_explicit(&mark->launches[cell], 1, memory_order_relaxed);
     else

@@ -26,12 +26,13 @@
     CALL(event_destroy, "cuEventDestroy_v2", (CUevent event))                                      \
     CALL(event_record, "cuEventRecord", (CUevent event, CUstream stream))                          \
     CALL(event_query, "cuEventQuery", (CUevent event))                                             \
-    CALL(event_synchronize, "cuEventSynchronize", (CUevent event))                                 \
     CALL(event_elapsed, "cuEventElapsedTime", (float *milliseconds, CUevent start, CUevent end))   \
     CALL(stream_create, "cuStreamCreate", (CUstream * stream, unsigned int flags))                 \
     CALL(stream_destroy, "cuStreamDestroy_v2", (CUstream stream))                                  \
     CALL(stream_get_context, "cuStreamGetCtx", (CUstream stream, CUcontext * context))             \
     CALL(stream_is_capturing, "cuStreamIsCapturing", (CUstream stream, int *status))               \
+    CALL(stream_wait_event, "cuStreamWaitEvent",                                                   \
+         (CUstream stream, CUevent event, unsigned int flags))                                     \
     CALL(stream_synchronize, "cuStreamSynchronize", (CUstream stream))                             \
     CALL(memory_free_async, "cuMemFreeAsync", (CUdeviceptr pointer, CUstream stream))              \
     CALL(pool_of_device, "cuDeviceGetMemPool", (CUmemoryPool * pool, CUdevice device))             \

@@ -78,18 +78,30 @@ def test_the_end_of_work_launched_before_a_capture_is_told_during_it(
     work.do("end", 0)
 
 
-def test_a_drain_waits_for_the_end_of_a_capture_where_others_launched_during_it(
-    session: FakeSession, work: Probe, connection: Connection
+@MODES
+def test_a_drain_during_a_capture_covers_what_others_launch_beside_it(
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection, mode: int
 ) -> None:
     session.open()
-    work.do("begin", 0, GLOBAL)
-    work.do("thread", 1, 1000, 3)
-    session.page.set_gate(0, GateState.CLOSING)
-    connection.send(MessageType.CLOSING, 0, session.page.epoch(0))
+    work.do("begin", 0, mode)
+    work.do("thread", 1, 200_000, 1)
+    session.drain(connection)
+    assert machine.gpu()["busy_ns"] == 200 * MILLISECOND_NS
     work.do("launch", 0, 1000, 3)
-    assert connection.is_quiet()
     work.do("end", 0)
-    connection.expect(MessageType.DRAINED)
+
+
+def test_launches_beside_a_capture_that_never_ends_are_metered(
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection
+) -> None:
+    session.open()
+    work.do("begin", 0, RELAXED)
+    work.send("thread", 1, 1000, 5000)
+    assert eventually(lambda: machine.gpu()["busy_ns"] > 100 * MILLISECOND_NS)
+    session.page.set_gate(0, GateState.CLOSING)
+    before = machine.gpu()["busy_ns"]
+    session.drain(connection)
+    assert machine.gpu()["busy_ns"] - before < 150 * MILLISECOND_NS
 
 
 @MODES

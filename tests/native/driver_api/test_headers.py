@@ -105,7 +105,8 @@ def prototypes(include: Path) -> dict[str, list[str]]:
 
 def types_of(parameters: str) -> list[str]:
     words = [word.strip() for word in parameters.split(",") if word.strip() != "void"]
-    return [re.sub(r"\w+(\[\d*\])?$", lambda m: "*" if m[1] else "", word) for word in words]
+    kinds = [re.sub(r"\w+(\[\d*\])?$", lambda m: "*" if m[1] else "", word) for word in words]
+    return [kind.strip() for kind in kinds]
 
 
 def size(kind: str) -> str:
