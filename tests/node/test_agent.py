@@ -21,9 +21,10 @@ from fakes.node import (
 )
 from kubeshare.api.types.constants import NAMESPACE, placeholder_name
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.resources import PODS, RESOURCE_SLICES
-from kubeshare.node.agent import Agent
+from kubeshare.node import agent, lock
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.paths import NodePaths
 from kubeshare.node.proto import dra_pb2
@@ -38,29 +39,52 @@ class Lab:
     Attributes:
         kubelet: the node's kubelet.
         paths: the node's folders.
+        used: what the agent locked, and where it looked for the API server and the driver.
     """
 
-    def __init__(self, server: FakeApiServer, paths: NodePaths) -> None:
+    def __init__(
+        self, server: FakeApiServer, paths: NodePaths, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
         self.kubelet = FakeKubelet()
         self.paths = paths
         self.server = server
+        self.used: list[object] = []
+        monkeypatch.setattr(lock, "acquire", self._acquire)
+        monkeypatch.setattr(Client, "connect", self._connect)
+        monkeypatch.setattr(agent, "NvmlGpus", self._gpus)
+
+    async def _acquire(self, path: Path) -> None:
+        self.used.append(path)
+
+    def _connect(self, kubeconfig: str) -> Client:
+        self.used.append(kubeconfig)
+        return self.server.client()
+
+    def _gpus(self, driver_root: Path) -> FixedGpus:
+        self.used.append(driver_root)
+        return FixedGpus()
 
     @asynccontextmanager
-    async def agent(self) -> AsyncIterator[Agent]:
+    async def agent(self) -> AsyncIterator[Program]:
         """Run an agent until the block ends, then stop it as SIGTERM does."""
-        library = InstalledLibrary(Path("/lib.so"), Path("/preload"))
-        async with self.server.client() as client:
-            program = Program("agent", client, port=0)
-            agent = Agent(client, NODE, self.paths, FixedGpus(), library)
-            agent.add_to(program)
-            running = asyncio.create_task(program.run())
-            try:
-                await until(self.paths.registration_socket.exists)
-                await self.kubelet.register(self.paths.registration_socket)
-                yield agent
-            finally:
-                program.stop()
-                await running
+        program = await agent.build(
+            agent.Settings(
+                node=NODE,
+                paths=self.paths,
+                driver_root=Path("/driver"),
+                library=InstalledLibrary(Path("/lib.so"), Path("/preload")),
+                kubeconfig="kubeconfig",
+                port=0,
+            )
+        )
+        running = asyncio.create_task(program.run())
+        try:
+            await until(self.paths.registration_socket.exists)
+            await self.kubelet.register(self.paths.registration_socket)
+            yield program
+        finally:
+            program.stop()
+            await running
 
     def run(self, main: Callable[[], Awaitable[None]]) -> None:
         """Run a test's body beside the kubelet and the daemon."""
@@ -91,9 +115,11 @@ def paths() -> Iterator[NodePaths]:
 
 
 @pytest.fixture
-def lab(server: FakeApiServer, cluster: Cluster, paths: NodePaths) -> Lab:
+def lab(
+    server: FakeApiServer, cluster: Cluster, paths: NodePaths, monkeypatch: pytest.MonkeyPatch
+) -> Lab:
     """A node without an agent yet."""
-    return Lab(server, paths)
+    return Lab(server, paths, monkeypatch)
 
 
 def uuid_of(server: FakeApiServer, vgpu: str) -> str:
@@ -106,7 +132,10 @@ def test_a_pod_gets_its_part_from_placeholder_to_release(
     lab: Lab, cluster: Cluster, server: FakeApiServer
 ) -> None:
     async def main() -> None:
-        async with lab.agent():
+        async with lab.agent() as program:
+            assert program.name == "kubeshare-node-agent"
+            assert program.health is not None
+            assert lab.used == [lab.paths.lock, "kubeconfig", Path("/driver")]
             assert server.stored(GPUNODES, NODE) is not None
             await until(lambda: server.all(RESOURCE_SLICES))
             cluster.add_vgpu("red", cluster.holder("a"), uuid="")

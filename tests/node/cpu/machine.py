@@ -158,6 +158,8 @@ class Machine:
         return self.exclusive
 
     def _mounted_by(self, pid: int) -> tuple[str, ...]:
+        if pid not in self.mounted:
+            raise ProcessLookupError(pid)
         return self.mounted[pid]
 
     def cpus(self) -> dict[str, str]:

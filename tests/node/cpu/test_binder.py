@@ -60,6 +60,14 @@ def test_each_container_is_bound_to_the_cpus_near_its_own_gpus(
     assert machine.events() == []
 
 
+def test_a_process_that_has_ended_hides_no_other_of_its_container(machine: Machine) -> None:
+    machine.add("a", {"main": [A]})
+    processes = machine.folder("a/main") / "cgroup.procs"
+    processes.write_text("7\n" + processes.read_text())
+    machine.look()
+    assert machine.cpus() == {"a/main": NEAR_A}
+
+
 def test_with_a_number_each_container_has_cores_of_its_own(machine: Machine) -> None:
     machine.default = 2
     for name in "abc":

@@ -53,6 +53,7 @@ def test_it_registers_and_lists_what_is_offered(tmp_path: Path) -> None:
 def test_nothing_is_registered_where_nothing_is_offered(tmp_path: Path) -> None:
     async def main() -> None:
         async with running(tmp_path) as (kubelet, plugin):
+            assert plugin.offered is None
             plugin.offer(TWO)
             await kubelet.expect_devices(2)
             plugin.offer(None)

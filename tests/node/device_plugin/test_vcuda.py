@@ -10,11 +10,16 @@ from fakes.node import A_GPU, NODE, OTHER_GPU, Cluster, FixedGpus
 from fakes.node.device_plugins import expect_a_gpunode
 from kubeshare.api.types.v1 import GPUNODES
 from kubeshare.core.units import MI
+from kubeshare.dialects.vcuda import CORE, MEMORY
 from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.resources import NODES, Raw
 from kubeshare.node.device_plugin.gpushare import READING_SECONDS, GpushareResources
 from kubeshare.node.device_plugin.units import MAX_MESSAGE_BYTES, largest_size
-from kubeshare.node.device_plugin.vcuda import VcudaResources
+from kubeshare.node.device_plugin.vcuda import (
+    CORE_ENDPOINT,
+    MEMORY_ENDPOINT,
+    VcudaResources,
+)
 from kubeshare.node.gpus.inventory import Inventory
 from kubeshare.node.paths import NodePaths
 from kubeshare.simulator.control import FakeApiServer, run_virtual, until
@@ -101,13 +106,17 @@ async def expect_units(offered: VcudaResources, cores: Offered, memory: Offered)
 
 @pytest.mark.parametrize("labels", [FAMILY, {"nvidia-device-enable": "enable"}])
 def test_an_owned_node_of_the_family_offers_hundredths_and_blocks(
-    offer: Offer, labels: dict[str, str]
+    offer: Offer, paths: NodePaths, labels: dict[str, str]
 ) -> None:
     small = msgspec.structs.replace(OTHER_GPU, memory_bytes=1000 * MI)
     offer.gpus.devices = (A_GPU, small)
     cores, memory = [(100, True)] * 2, [(64, True), (3, True)]
 
     async def act(offered: VcudaResources) -> None:
+        assert [(each._folder, each._resource, each._endpoint) for each in offered.plugins] == [
+            (paths.device_plugins_folder, CORE, CORE_ENDPOINT),
+            (paths.device_plugins_folder, MEMORY, MEMORY_ENDPOINT),
+        ]
         await offer.begin(labels)
         await expect_units(offered, cores, memory)
 

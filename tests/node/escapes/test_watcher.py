@@ -16,7 +16,7 @@ from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.resources import EVENTS
 from kubeshare.node.escapes.sampling import Sampler
 from kubeshare.node.escapes.watcher import INTERVAL_SECONDS, EscapePolicy, EscapeWatch
-from kubeshare.node.gpus.discovery import GpuProcess
+from kubeshare.node.gpus.discovery import DiscoveryError, GpuProcess
 from kubeshare.node.process_kill import kill
 from kubeshare.simulator.control import FakeApiServer
 from kubeshare.tokens import client
@@ -227,6 +227,22 @@ def test_one_that_has_left_the_pod_meanwhile_is_not_ended(strict_node: Node) -> 
         asked = iter(["0::/kubepods/pod" + POD.uid] * 2)
         strict_node._use._cgroup = lambda _: next(asked, "0::/")
         strict_node.look()
+        assert process.poll() is None
+
+
+def test_one_is_not_ended_where_the_driver_does_not_confirm_it(strict_node: Node) -> None:
+    with running() as process:
+        strict_node.uses(process.pid, 64 << 20)
+        answers = iter([list(strict_node.gpus.used_by)] * 2)
+
+        def processes() -> list[GpuProcess]:
+            found = next(answers, None)
+            if found is None:
+                raise DiscoveryError("NVML does not answer")
+            return found
+
+        strict_node._use._processes = processes
+        assert len(strict_node.look()) == 1
         assert process.poll() is None
 
 

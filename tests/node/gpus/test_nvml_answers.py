@@ -315,6 +315,20 @@ def test_the_processes_of_all_kinds_are_listed_once(driver: Driver, root: Path) 
     ]
 
 
+def test_the_address_of_each_gpu_that_answers_is_known(driver: Driver, root: Path) -> None:
+    driver.gpus = [gpu(0), None, gpu(2, UUID=LOST), gpu(3, PciInfo=UNSUPPORTED), gpu(4)]
+    assert NvmlGpus(root).addresses() == {
+        "GPU-0": "00000000:00:00.0",
+        "GPU-4": "00000000:04:00.0",
+    }
+
+
+def test_a_name_that_is_no_text_is_shown_as_far_as_it_is(driver: Driver, root: Path) -> None:
+    driver.gpus = [gpu(0, Name=b"V\xff100")]
+    (found,) = NvmlGpus(root).read().devices
+    assert found.model == "V\ufffd100"
+
+
 def test_nvml_is_started_once_and_anew_after_an_error(driver: Driver, root: Path) -> None:
     gpus = NvmlGpus(root)
     driver.gpus = [gpu(0)]

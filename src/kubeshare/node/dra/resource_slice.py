@@ -73,7 +73,6 @@ class SlicePublisher:
 
     def __init__(self, client: Client, node: str) -> None:
         self._client = client
-        self._node = node
         self._altered: tuple[dict[str, Any], ...] | None = None  # what the API server made of ours
         self.reflector: Reflector[_Slice] = Reflector(
             client, _SLICES, fields=f"spec.driver={DRA_DRIVER},spec.nodeName={node}"
