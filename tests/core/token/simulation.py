@@ -52,10 +52,12 @@ class Job:
 class Simulation:
     """Runs jobs against an arbiter, and keeps the truth: who had which GPU when.
 
-    A job wants what it lost 0.15 ms after it has drained all of it (a handover's gap).
+    A job wants what it lost 0.15 ms after it has drained all of it (a handover's gap). While it
+    drains it says every 50 ms that it is busy.
     """
 
     gap_ns = 150_000
+    busy_interval_ns = 50 * MS
 
     def __init__(
         self, seed: int = 0, quota_ns: int = 100 * MS, measure: Measure = DECAYED_AVERAGE
@@ -163,14 +165,24 @@ class Simulation:
                 self._opened(action.member, job, action.gpu)
             elif isinstance(action, Close):
                 job.closing.add(action.gpu)
-                drained = (action.member, action.gpu)
-                if not job.hangs:
-                    self.at(job.overrun_ns(), lambda drained=drained: self._drained(*drained))  # type: ignore[misc]
+                self._close(action.member, job, action.gpu)
             elif isinstance(action, Shut):
                 job.uses.append((action.gpu, job.opened.pop(action.gpu), self.now))
                 job.closing.discard(action.gpu)
                 if not job.closing:
                     self.at(self.gap_ns, lambda name=action.member: self._want(name))  # type: ignore[misc]
+
+    def _close(self, name: str, job: Job, gpu: str) -> None:
+        if job.hangs:
+            return
+        overrun_ns = job.overrun_ns()
+        self.at(overrun_ns, lambda: self._drained(name, gpu))
+        for busy_ns in range(self.busy_interval_ns, overrun_ns, self.busy_interval_ns):
+            self.at(busy_ns, lambda: self._busy(name, gpu))
+
+    def _busy(self, name: str, gpu: str) -> None:
+        if name in self.jobs:
+            self._binder(self.arbiter.busy(name, gpu, self.now))
 
     def _open(self, action: Open, job: Job) -> None:
         others = [n for n, j in self.jobs.items() if action.gpu in j.opened and j is not job]

@@ -350,7 +350,7 @@ def test_a_limit_of_zero_beside_others_never_runs_and_runs_alone() -> None:
 
 def test_a_guarantee_forgives_debts_and_still_owes() -> None:
     guarantee = Guarantee(300_000, QUOTA, 0)
-    guarantee.use(SECOND, SECOND, owing=True)
+    guarantee.use(SECOND, SECOND, MICROS * SECOND)
     guarantee.forgive()
     assert guarantee.behind(SECOND) == 0
 

@@ -112,7 +112,7 @@ def test_a_guarantee_falls_behind_while_others_are_served_and_catches_up() -> No
     guarantee.wait(100 * MS, wanting=True)
     assert guarantee.behind(100 * MS) == 30 * MS * MICROS
 
-    guarantee.use(150 * MS, 50 * MS, owing=True)
+    guarantee.use(150 * MS, 50 * MS, MICROS * SECOND)
 
     assert guarantee.behind(150 * MS) == -5 * MS * MICROS
 
@@ -131,18 +131,35 @@ def test_who_does_not_want_the_gpu_saves_one_grant_up_at_most() -> None:
     assert guarantee.behind(60 * SECOND) == 100 * MS * MICROS
 
 
+def test_what_it_is_owed_is_lost_in_pauses_as_fast_as_it_could_have_been_used() -> None:
+    guarantee = Guarantee(300_000, 100 * MS, 0)
+    guarantee.wait(10 * SECOND, wanting=True)
+    guarantee.wait(10 * SECOND + MS, wanting=False)
+    assert guarantee.behind(10 * SECOND + MS) == 2_999 * MS * MICROS
+
+    guarantee.wait(60 * SECOND, wanting=False)
+    assert guarantee.behind(60 * SECOND) == 100 * MS * MICROS
+
+
+def test_who_waits_is_owed_a_minute_at_most() -> None:
+    guarantee = Guarantee(300_000, 100 * MS, 0)
+    guarantee.wait(90 * SECOND, wanting=True)
+
+    assert guarantee.behind(90 * SECOND) == 18 * SECOND * MICROS
+
+
 def test_use_that_nobody_missed_counts_for_one_grant_at_most() -> None:
     guarantee = Guarantee(300_000, 100 * MS, 0)
-    guarantee.use(60 * SECOND, 60 * SECOND, owing=False)
+    guarantee.use(60 * SECOND, 60 * SECOND, 0)
 
     assert guarantee.behind(60 * SECOND) == -100 * MS * MICROS
 
 
 def test_use_that_others_missed_is_a_debt_and_is_paid_back() -> None:
     guarantee = Guarantee(300_000, 100 * MS, 0)
-    guarantee.use(2 * SECOND, 2 * SECOND, owing=True)
+    guarantee.use(2 * SECOND, 2 * SECOND, 1_400 * MS * MICROS)
     assert guarantee.behind(2 * SECOND) == -1_400 * MS * MICROS
 
-    guarantee.use(3 * SECOND, SECOND, owing=False)
+    guarantee.use(3 * SECOND, SECOND, 0)
 
     assert guarantee.behind(3 * SECOND) == -1_100 * MS * MICROS

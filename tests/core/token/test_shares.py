@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.token.simulation import MS, SECOND, Simulation
+from core.token.simulation import GPU, MS, SECOND, Simulation
 from kubeshare.core.token import DECAYED_AVERAGE, SLIDING_WINDOW, Measure
 
 
@@ -84,6 +84,22 @@ def test_a_long_kernels_debt_is_paid_back() -> None:
     assert shares["short"] == pytest.approx(0.7, abs=0.04)
 
 
+@pytest.mark.parametrize("kernel_s", [0.3, 1, 4, 12, 15])
+def test_requests_are_kept_beside_kernels_of_up_to_fifteen_seconds(kernel_s: float) -> None:
+    simulation = Simulation()
+    simulation.join("a", 0.5, 1)
+    simulation.join("b", 0.3, 1)
+    simulation.run(5 * SECOND)
+    simulation.join("long", 0.2, 1).overrun_ns = lambda: round(kernel_s * SECOND)
+
+    shares = simulation.shares(60 * SECOND)
+
+    assert shares == pytest.approx({"a": 0.5, "b": 0.3, "long": 0.2}, abs=0.06)
+    assert shares["a"] >= 0.47
+    assert shares["b"] >= 0.27
+    assert simulation.arbiter.tally("long", GPU).bypasses == 0
+
+
 @pytest.mark.parametrize("number", [2, 8, 32])
 def test_a_newcomer_is_served_next(number: int) -> None:
     simulation = Simulation()
@@ -125,7 +141,7 @@ def test_the_papers_window_gives_the_same_shares_over_ten_seconds() -> None:
     assert shares == pytest.approx({"a": 0.3, "b": 0.4, "c": 0.3}, abs=0.01)
 
 
-@pytest.mark.parametrize(("measure", "served_ms"), [(DECAYED_AVERAGE, 600), (SLIDING_WINDOW, 5100)])
+@pytest.mark.parametrize(("measure", "served_ms"), [(DECAYED_AVERAGE, 400), (SLIDING_WINDOW, 5100)])
 def test_a_newcomer_storms_in_only_by_the_papers_window(measure: Measure, served_ms: int) -> None:
     """For how long it is served without a pause, beside one that had the GPU alone."""
     simulation = Simulation(measure=measure)

@@ -93,14 +93,16 @@ def test_time_that_is_lost_between_one_holder_and_the_next_is_owed_to_nobody() -
 @pytest.mark.parametrize(
     ("rival", "waits", "booked", "paid_back_ms"),
     [
-        (500_000, ["rival"], None, 4667),
+        (500_000, ["rival"], None, 4333),
+        (700_000, ["rival"], None, 4667),
         (500_000, [], None, 1000),
         (500_000, ["holder"], None, 1000),
         (500_000, ["rival"], "rival", 1000),
         (0, ["rival"], None, 1000),
     ],
     ids=[
-        "a rival was behind",
+        "a rival was behind by 1 s: that, and one grant, is a debt",
+        "a rival was behind by all that was too much",
         "nobody waited",
         "the holder itself wants it again",
         "the rival has booked it and could not have had it earlier",
@@ -140,12 +142,12 @@ def test_another_request_is_owed_and_saved_up() -> None:
     assert guarantee.behind(60 * SECOND) == 20 * MS * MICROS
 
 
-def test_no_debt_is_longer_than_it_is_remembered() -> None:
+def test_a_debt_is_what_others_are_owed_and_one_grant_at_most() -> None:
     guarantee = Guarantee(300_000, 100 * MS, 0)
-    guarantee.add(40 * MS)
-    assert guarantee.behind(0) == -40 * MS * MICROS
-    guarantee.add(60 * SECOND)
-    assert guarantee.behind(0) == -10 * SECOND * MICROS
+    guarantee.use(40 * MS, 40 * MS, 15 * SECOND * MICROS)
+    assert guarantee.behind(40 * MS) == -28 * MS * MICROS
+    guarantee.use(60 * SECOND, 60 * SECOND, 15 * SECOND * MICROS)
+    assert guarantee.behind(60 * SECOND) == -15_100 * MS * MICROS
 
 
 def test_an_allowance_stands_still_with_the_clock_and_is_never_less_than_nothing() -> None:
@@ -202,10 +204,12 @@ def test_a_grant_is_whole_nanoseconds() -> None:
 
 def test_what_is_reported_late_is_charged_late_to_all_accounts() -> None:
     share = a_share("a", 300_000, 400_000)
-    share.bypassed_ns = 100 * MS
-    before = share.usage_now(200 * MS)
-    share.charge_late(150 * MS, 200 * MS)
-    assert share.bypassed_ns is None
+    share.settle(100 * MS)
+    share.token.held = share
+    share.bypass(100 * MS, waits_elsewhere=False)
+    before = share.usage_now(100 * MS)
+    share.end_bypass(150 * MS, 200 * MS)
+    assert not share.is_bypassed
     assert share.tally.charged_ns == 50 * MS
     # Since then it was owed 60 ms, and allowed 80 ms beside the 240 ms of its first grant.
     assert share.precedence(200 * MS) == (BEHIND, -10 * MS * MICROS)
@@ -213,7 +217,7 @@ def test_what_is_reported_late_is_charged_late_to_all_accounts() -> None:
     assert share.allowance.runs_out_after() == 450 * MS
     assert share.usage_now(200 * MS)[0] > before[0]
     assert share.usage_now(200 * MS)[1] == pytest.approx(0.005)
-    share.charge_late(190 * MS, 200 * MS)
+    share.end_bypass(190 * MS, 200 * MS)
     assert share.tally.charged_ns == 50 * MS
 
 

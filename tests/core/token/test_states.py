@@ -202,6 +202,8 @@ def longest_wait_from(state: bytes) -> int:
     start, waiting, longest = watcher.now, set(watcher.members) - served, 0
     todo: deque[Event] = deque(("want", name, "", 0) for name in watcher.members)
     todo += [("drained", *gate, 0) for gate, is_at in watcher.gates.items() if is_at == "closing"]
+    hung = [view for view in watcher.arbiter.views(watcher.now) if view.state == "hung"]
+    todo += [("drained", view.name, view.gpu, 0) for view in hung]
     while waiting:
         assert watcher.now < start + 30 * SECOND, f"{waiting} starve"
         if not todo:

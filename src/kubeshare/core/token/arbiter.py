@@ -6,7 +6,8 @@ for how long.
 A holder is charged from the grant, or its last extension, until the GPU finished the holder's
 work, as the holder reports it. A report counts only within the grant: not before it began, not
 after now. A holder that was asked to report idleness and did not cannot have been idle for long.
-A holder that does not report is charged until it is bypassed.
+A holder that does not report is bypassed in the end, and charged until it reports, is served
+again or has no process left.
 """
 
 from collections.abc import Collection, Mapping
@@ -191,12 +192,13 @@ class Arbiter:
             if turn.watched:
                 idle_ns = max(idle_ns, share.closed_ns - _LATE_IDLE_REPORT_NS)
             drain_ns = max(0, min(idle_ns, now) - share.closed_ns)
+            share.owes_report = False
             share.tally.drains += 1
             share.tally.drain_ns += drain_ns
             share.tally.overruns += drain_ns > SHORTEST_GRANT_NS
             actions.append(self._turns.shut(share, idle_ns, now))
         else:
-            share.charge_late(idle_ns, now)
+            share.end_bypass(max(idle_ns, now - _LATE_IDLE_REPORT_NS), now)
         return self._turns.decide(now, actions)
 
     def busy(self, name: str, gpu: str, now: int) -> list[Action]:

@@ -16,8 +16,11 @@ PACE_NS: Final = 1_000_000_000
 """A member that gets exactly its request or limit is served about once in this time, in grants
 that are as long as its share requires."""
 
-_MEMORY_NS: Final = 10_000_000_000
-"""The most that a member owes, or that a waiting member is owed."""
+_MEMORY_NS: Final = 60_000_000_000
+"""A waiting member is owed its request of this time at most: four times the longest kernel."""
+
+DEBT_MAX: Final = _MEMORY_NS * MICROS
+"""The most that a bypassed member owes beyond one grant, in millionths of a ns."""
 
 
 def paced_grant_ns(share_micros: int, quota_ns: int) -> int:
@@ -32,9 +35,10 @@ class Guarantee:
     between two holders does not count: all members bear the cost of handovers in proportion,
     and it does not add up.
 
-    - A member that does not want the GPU saves up one grant at most.
-    - Use beyond the request while no other member was behind counts for one grant at most,
-      since it was taken from no one. Otherwise it is a debt.
+    - A member that does not want the GPU saves up one grant at most. What it is owed beyond
+      that it loses as fast as it could have used it, so a pause between two grants costs little.
+    - Use beyond the request counts for one grant and what waiting members are owed: the rest
+      was taken from no one. So a debt is as long as the kernel that made it.
 
     Args:
         request: micros.
@@ -61,20 +65,19 @@ class Guarantee:
 
     def wait(self, clock_ns: int, *, wanting: bool) -> None:
         """Account for time in which it did not use the GPU; ``wanting``: it waited for it."""
-        most = _MEMORY_NS * self._request if wanting else self._slack
+        if wanting:
+            most = _MEMORY_NS * self._request
+        else:
+            most = max(self._slack, self._behind - (clock_ns - self._clock_ns) * MICROS)
         self._behind = min(most, self.behind(clock_ns))
         self._clock_ns = clock_ns
 
-    def use(self, clock_ns: int, used_ns: int, *, owing: bool) -> None:
-        """Account for time in which it used the GPU; ``owing``: others waited and were behind."""
+    def use(self, clock_ns: int, used_ns: int, owed: int) -> None:
+        """Account for time in which it used the GPU; ``owed``: how far others are behind."""
         unused = self.behind(clock_ns)
-        most = -_MEMORY_NS * MICROS if owing else min(-self._slack, unused)
+        most = min(-self._slack - owed, unused)
         self._behind = max(most, unused - used_ns * MICROS)
         self._clock_ns = clock_ns
-
-    def add(self, used_ns: int) -> None:
-        """Account later for a use that was first taken for idle time."""
-        self._behind = max(-_MEMORY_NS * MICROS, self._behind - used_ns * MICROS)
 
     def forgive(self) -> None:
         """Forget use beyond the request."""

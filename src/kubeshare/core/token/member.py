@@ -8,6 +8,9 @@ from kubeshare.core.token.turn import CLOSING, Turn
 _LONG_WAIT_NS = 500_000_000
 """A member below its request that waited this long is served first."""
 
+_LONGEST_WAIT_NS = 30_000_000_000
+"""So is a bypassed member that waited this long: its work may wait for the launch that waits."""
+
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     """What a member holds and used of one GPU, for display.
@@ -130,7 +133,10 @@ class Member:
         each be first on a GPU that the other needs.
         """
         worst = precedence_of(self.wanted, now)
-        is_late = worst[0] == BEHIND and now - self.waiting_since_ns >= _LONG_WAIT_NS
+        waited_ns = now - self.waiting_since_ns
+        is_late = worst[0] == BEHIND and waited_ns >= _LONG_WAIT_NS
+        if waited_ns >= _LONGEST_WAIT_NS and any(share.is_bypassed for share in self.wanted):
+            is_late = True
         if is_late or self.is_new:
             worst = (OVERDUE, self.waiting_since_ns)
         return worst, self.name
@@ -146,7 +152,7 @@ class Member:
             limit_micros=share.spec.limit_micros,
             share=used,
             recent_share=recently_used,
-            charged_ns=tally.charged_ns + (now - share.since_ns if share.is_held else 0),
+            charged_ns=share.charged_now(now),
             grants=tally.grants,
             drains=tally.drains,
             drain_ns=tally.drain_ns,
@@ -162,7 +168,7 @@ class Member:
         turn = share.turn
         if turn is not None:
             return turn.phase.name.lower()
-        if share.bypassed_ns is not None:
+        if share.is_bypassed:
             return "hung"
         if not share.waits:
             return "idle"

@@ -4,7 +4,13 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from kubeshare.core.token.entitlement import PACE_NS, Allowance, Guarantee, paced_grant_ns
+from kubeshare.core.token.entitlement import (
+    DEBT_MAX,
+    PACE_NS,
+    Allowance,
+    Guarantee,
+    paced_grant_ns,
+)
 from kubeshare.core.token.usage import Measure, SlidingWindow
 from kubeshare.core.units import MICROS
 
@@ -119,7 +125,9 @@ class MemberShare:
         since_ns: its use is accounted for up to this time.
         closed_ns: when its gate last went to CLOSING.
         idle_ns: when the holder reported that it is idle; None if it has not.
-        bypassed_ns: since when a report is missing; None if none is.
+        owes_report: whether it was bypassed and has reported no end of its work since.
+        waits_elsewhere: whether it was bypassed because its work may wait for a launch on another
+            GPU: then it is not charged while it waits to have both.
         tally: its counters.
     """
 
@@ -128,10 +136,10 @@ class MemberShare:
         "_guarantee",
         "_is_alone",
         "allowance",
-        "bypassed_ns",
         "closed_ns",
         "idle_ns",
         "member",
+        "owes_report",
         "recent",
         "since_ns",
         "spec",
@@ -139,6 +147,7 @@ class MemberShare:
         "token",
         "usage",
         "waits",
+        "waits_elsewhere",
     )
 
     def __init__(
@@ -154,17 +163,28 @@ class MemberShare:
             self._guarantee = Guarantee(spec.request_micros, spec.quota_ns, token.clock(now))
         self._account = self.allowance = _allowance(spec, now)
         self._is_alone = False
-        self.waits = False
+        self.waits = self.waits_elsewhere = False
         self.since_ns = now
         self.closed_ns = now - PACE_NS
         self.idle_ns: int | None = None
-        self.bypassed_ns: int | None = None
+        self.owes_report = False
         self.tally = Tally()
 
     @property
     def is_held(self) -> bool:
         """Whether its gate is not closed."""
         return self.token.held is self
+
+    @property
+    def is_bypassed(self) -> bool:
+        """Whether it may be working though its gate is closed, so it is charged by the clock."""
+        return self.owes_report and self.token.held is not self
+
+    @property
+    def _is_using(self) -> bool:
+        if self.token.held is self:
+            return True
+        return self.is_bypassed and not (self.waits and self.waits_elsewhere)
 
     @property
     def turn(self) -> "Turn | None":
@@ -236,16 +256,18 @@ class MemberShare:
             self.settle(now)
 
     def account(self, until: int, *, using: bool) -> None:
-        """Account for the time since the last account."""
+        """Account for the time since the last account; a bypassed share uses all of it."""
         if until <= self.since_ns:
             return
         clock_ns = self.token.clock(until)
-        if using:
+        is_using = using or self._is_using
+        if is_using:
             self._account_for_use(until, clock_ns)
         elif self._guarantee is not None:
             self._guarantee.wait(clock_ns, wanting=self.waits)
         if self._account is not None:
-            self._account.advance(until, using=using)
+            # A limit must not keep it for ever from a launch that its work may wait for.
+            self._account.advance(until, using=using or (is_using and not self.waits))
         self.since_ns = until
 
     def _account_for_use(self, until: int, clock_ns: int) -> None:
@@ -254,7 +276,8 @@ class MemberShare:
         self.recent.use(self.since_ns, until)
         self.tally.charged_ns += used_ns
         if self._guarantee is not None:
-            self._guarantee.use(clock_ns, used_ns, owing=self._others_are_behind(until))
+            owed = DEBT_MAX if self.is_bypassed else self._owed_to_others(clock_ns)
+            self._guarantee.use(clock_ns, used_ns, owed)
 
     def charge(self, idle_ns: int, now: int) -> None:
         """End a use: it lasted until `idle_ns`, believed only within the use itself."""
@@ -263,22 +286,18 @@ class MemberShare:
         self.token.lost_ns += now - self.since_ns
         self.account(now, using=False)
 
-    def charge_late(self, idle_ns: int, now: int) -> None:
-        """Charge a bypassed share, which reports late, for what it used since then."""
-        if self.bypassed_ns is None:
-            return
-        start, self.bypassed_ns = self.bypassed_ns, None
-        self.account(now, using=False)
-        end = min(idle_ns, now)
-        if end <= start:
-            return
-        self.usage.use(start, end)
-        self.recent.use(start, end)
-        if self.allowance is not None:
-            self.allowance.add(end - start)
-        if self._guarantee is not None:
-            self._guarantee.add(end - start)
-        self.tally.charged_ns += end - start
+    def bypass(self, now: int, *, waits_elsewhere: bool) -> None:
+        """End a use whose end was not reported; it is charged by the clock until it is."""
+        self.charge(now, now)
+        self.owes_report = True
+        self.waits_elsewhere = waits_elsewhere
+
+    def end_bypass(self, idle_ns: int, now: int) -> None:
+        """End the charge by the clock: the work ended at `idle_ns`."""
+        if self.is_bypassed:
+            self.account(min(idle_ns, now), using=True)
+            self.owes_report = False
+            self.settle(now)
 
     @property
     def held_back(self) -> bool:
@@ -296,12 +315,20 @@ class MemberShare:
             share = self.usage.at(now, self._using_since)
             below = share - self.spec.request_micros / MICROS
             return (BEHIND, below) if below < 0 else (SERVED, share)
-        is_held = self.token.held is self
-        used_ns = now - self.since_ns if is_held else 0
-        behind = self._guarantee.behind(now - self.token.lost_ns, used_ns)
+        since = self._using_since
+        behind = self.behind(now - self.token.lost_ns, now - since if since is not None else 0)
         if behind > 0:
             return BEHIND, -behind
-        return SERVED, self.usage.at(now, self.since_ns if is_held else None)
+        return SERVED, self.usage.at(now, since)
+
+    def behind(self, clock_ns: int, used_ns: int = 0) -> int:
+        """How far it is below its request, in millionths of a ns; 0 by the paper's measure."""
+        return self._guarantee.behind(clock_ns, used_ns) if self._guarantee is not None else 0
+
+    def charged_now(self, now: int) -> int:
+        """The GPU time charged, with a use that goes on, in ns."""
+        since = self._using_since
+        return self.tally.charged_ns + (now - since if since is not None else 0)
 
     def usage_now(self, now: int) -> tuple[float, float]:
         """Usage by the measure, and in the last seconds; each from 0 to 1."""
@@ -310,7 +337,7 @@ class MemberShare:
 
     @property
     def _using_since(self) -> int | None:
-        return self.since_ns if self.token.held is self else None
+        return self.since_ns if self._is_using else None
 
     def grant_ns(self, contending: list[int]) -> int:
         """How long it may run now, in ns.
@@ -329,14 +356,17 @@ class MemberShare:
             return quota_ns
         return min(quota_ns, max(paced_grant_ns(0, quota_ns), self.allowance.runs_out_after()))
 
-    def _others_are_behind(self, now: int) -> bool:
-        """Whether another share is behind; a gang that booked could not have run earlier."""
+    def _owed_to_others(self, clock_ns: int) -> int:
+        """How far others that wait are behind, in millionths of a ns.
+
+        A gang that booked does not count: it could not have run earlier.
+        """
         booked = self.token.booked
-        for name, share in self.token.shares.items():
-            is_rival = share.waits and share is not self and name != booked
-            if is_rival and share.precedence(now)[0] == BEHIND:
-                return True
-        return False
+        return sum(
+            max(0, share.behind(clock_ns))
+            for name, share in self.token.shares.items()
+            if share.waits and share is not self and name != booked
+        )
 
 
 def precedence_of(shares: list[MemberShare], now: int) -> Precedence:

@@ -26,7 +26,7 @@ from kubeshare.core.token.turn import CLOSING, OPEN, Turn
 _DRAIN_TIMEOUT_NS: Final = 200_000_000
 """The least time that a drain may take, and how long a report of being busy counts."""
 
-_LONGEST_DRAIN_NS: Final = 10_000_000_000
+_LONGEST_DRAIN_NS: Final = 16_000_000_000
 """The most time that a drain may take, however often the holder reports being busy."""
 
 
@@ -106,7 +106,7 @@ class Turns:
         if not turn.reopened:
             turn.draining_ns = now
         turn.phase = CLOSING
-        turn.until_ns = now + _drain_timeout_ns(self._members[turn.member], turn)
+        turn.until_ns = _drain_deadline_ns(self._members[turn.member], turn, now)
         for share in turn.held:
             share.closed_ns = now
             actions.append(Close(turn.member, share.token.gpu))
@@ -127,7 +127,7 @@ class Turns:
         held = [share for turn in member.turns() for share in turn.held]
         actions: list[Action] = [self.shut(share, now, now) for share in held]
         for share in member.shares.values():
-            share.bypassed_ns = None
+            share.end_bypass(now, now)
         return actions
 
     def _next_deadline(self) -> int | None:
@@ -245,7 +245,7 @@ class Turns:
         turn = Turn(member.name, shares)
         for share in shares:
             share.token.held, share.token.turn = share, turn
-            share.bypassed_ns = share.idle_ns = None
+            share.idle_ns = None
             share.tally.grants += 1
         turn.until_ns = _lease_end(turn, now, until)
         actions += [Open(member.name, p.token.gpu, turn.until_ns) for p in shares]
@@ -263,14 +263,13 @@ class Turns:
         member = self._members[turn.member]
         is_busy = _is_busy(turn, now)
         if is_busy and not member.wanted:
-            turn.until_ns = now + _drain_timeout_ns(member, turn)
+            turn.until_ns = _drain_deadline_ns(member, turn, now)
             return
         waits_elsewhere = any(share.turn is not turn for share in member.wanted)
         is_stuck = not is_busy and (turn.reopened > 0 or not member.wanted)
         if waits_elsewhere or is_stuck:
             for share in turn.held:
-                self.shut(share, now, now)
-                share.bypassed_ns = now
+                share.bypass(now, waits_elsewhere=waits_elsewhere)
                 share.tally.bypasses += 1
                 actions.append(Shut(turn.member, share.token.gpu, bypassed=True))
             return
@@ -290,13 +289,23 @@ def _lease_end(turn: Turn, now: int, until: int | None) -> int:
     return now + grant_ns if until is None else min(now + grant_ns, until)
 
 
-def _drain_timeout_ns(member: Member, turn: Turn) -> int:
-    """Longer each time: what passed the reopened gate may itself be long work."""
-    return max(2 * member.quota_ns, _DRAIN_TIMEOUT_NS) << turn.reopened
+def _drain_deadline_ns(member: Member, turn: Turn, now: int) -> int:
+    """When the drain has taken too long: later each time, but not after the longest drain.
+
+    What passed the reopened gate may itself be long work.
+    """
+    timeout_ns = max(2 * member.quota_ns, _DRAIN_TIMEOUT_NS)
+    latest = turn.draining_ns + _LONGEST_DRAIN_NS
+    return min(now + (timeout_ns << turn.reopened), max(latest, now + timeout_ns))
 
 
 def _is_busy(turn: Turn, now: int) -> bool:
-    """Whether the holder recently reported that its drain goes on, within the longest drain."""
+    """Whether the holder recently reported that its drain goes on, within the longest drain.
+
+    A report counts for nothing as long as the end of an earlier drain was not reported.
+    """
+    if any(share.owes_report for share in turn.held):
+        return False
     recently = turn.busy_ns is not None and now - turn.busy_ns < _DRAIN_TIMEOUT_NS
     return recently and now - turn.draining_ns < _LONGEST_DRAIN_NS
 

@@ -1,0 +1,72 @@
+"""Members that lie about their work, in all the ways in which messages can."""
+
+from collections.abc import Sequence
+from itertools import cycle
+from typing import Literal, get_args
+
+from core.token.simulation import GPU, MS, Job, Simulation
+from kubeshare.core.token import Action, Close, Open, Shut, Watch
+
+Lie = Literal[
+    "says it is busy",
+    "says it is busy and waits",
+    "says nothing",
+    "says nothing and waits",
+    "says it is idle, then nothing",
+    "says it is idle, then that it is busy",
+    "says it is done since long",
+    "says it is done after it was bypassed",
+]
+"""What a member does with one turn, in which it launches nothing."""
+
+LIES: tuple[Lie, ...] = get_args(Lie)
+
+_ANSWER_NS = 100_000
+
+
+class Liars(Simulation):
+    """Honest jobs, and one member that lies by a pattern: one lie a turn, again from the start."""
+
+    def __init__(self, seed: int = 0) -> None:
+        super().__init__(seed)
+        self._lies: dict[str, cycle[Lie]] = {}
+        self._now: dict[str, Lie] = {}
+
+    def lie(self, name: str, request: float, limit: float, pattern: Sequence[Lie]) -> Job:
+        """Add a member that lies."""
+        self._lies[name] = cycle(pattern)
+        job = self.join(name, request, limit, is_idle=True)
+        job.hangs = True
+        self._want(name)
+        return job
+
+    def _binder(self, actions: list[Action]) -> None:
+        super()._binder(actions)
+        for action in actions:
+            if action.member in self._lies:
+                self._answer(action)
+
+    def _answer(self, action: Action) -> None:
+        name = action.member
+        if isinstance(action, Open) and not action.again:
+            self._now[name] = next(self._lies[name])
+        lie = self._now.get(name)
+        if isinstance(action, Watch) and lie is not None and "idle" in lie:
+            self.at(_ANSWER_NS, lambda: self._binder(self.arbiter.idle(name, GPU, self.now)))
+        elif isinstance(action, Close) and lie is not None:
+            self._answer_close(name, lie)
+        elif isinstance(action, Shut) and lie == "says it is done after it was bypassed":
+            self.at(_ANSWER_NS, lambda: self._binder(self.arbiter.drained(name, GPU, 0, self.now)))
+
+    def _answer_close(self, name: str, lie: Lie) -> None:
+        if "busy" in lie:
+            self.at(50 * MS, lambda: self._repeat_busy(name))
+        if "waits" in lie:
+            self.at(_ANSWER_NS, lambda: self._binder(self.arbiter.want(name, self.now)))
+        if lie == "says it is done since long":
+            self.at(_ANSWER_NS, lambda: self._binder(self.arbiter.drained(name, GPU, 0, self.now)))
+
+    def _repeat_busy(self, name: str) -> None:
+        if GPU in self.jobs[name].closing:
+            self._binder(self.arbiter.busy(name, GPU, self.now))
+            self.at(50 * MS, lambda: self._repeat_busy(name))

@@ -1,0 +1,43 @@
+"""Whatever a member says of its work, others keep their requests."""
+
+from itertools import product
+
+import pytest
+
+from core.token.liars import LIES, Liars, Lie
+from core.token.simulation import GPU, SECOND
+
+HONEST = {"a": 0.5, "b": 0.3}
+REQUEST = 0.2
+
+
+@pytest.mark.parametrize("first", LIES)
+def test_no_order_of_lies_costs_honest_members_three_points_in_seventy_seconds(first: Lie) -> None:
+    """Every pattern of one or two lies, from the first turn on."""
+    for second in LIES:
+        simulation = Liars()
+        for name, request in HONEST.items():
+            simulation.join(name, request, 1)
+        simulation.run(5 * SECOND)
+        simulation.lie("liar", REQUEST, 1, (first, second))
+
+        shares = simulation.shares(70 * SECOND)
+
+        for name, request in HONEST.items():
+            assert shares[name] >= request - 0.03, (first, second, shares)
+
+
+@pytest.mark.parametrize("pattern", list(product(LIES[:2], LIES)), ids=" / ".join)
+def test_what_a_liar_holds_is_charged_and_is_its_request_in_the_long_run(
+    pattern: tuple[Lie, Lie],
+) -> None:
+    simulation = Liars()
+    for name, request in HONEST.items():
+        simulation.join(name, request, 1)
+    simulation.lie("liar", REQUEST, 1, pattern)
+
+    shares = simulation.shares(400 * SECOND)
+
+    charged = simulation.arbiter.views(simulation.now)[2].charged_ns / simulation.now
+    assert shares["liar"] <= min(charged, REQUEST + 0.045) + 0.001
+    assert simulation.arbiter.tally("liar", GPU).grants > 1
