@@ -108,19 +108,19 @@ async def test_a_plain_pod_is_shown_as_a_sharepod_is(cluster: FakeCluster) -> No
     await expect_scale_up_pods(cluster, 0)
 
 
-@scenario(n1=2)
+@scenario(n1=3)
 async def test_of_a_gang_those_are_shown_for_which_there_is_no_room(cluster: FakeCluster) -> None:
     await full(cluster, 4)
-    labels = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "3"}
-    for name in ("a", "b"):
+    labels = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "4"}
+    for name in ("a", "b", "e"):
         cluster.share(name, "1", labels=labels)
     for name in ("c", "d"):
         cluster.plain(name, "1", labels=labels)
     await cluster.until(lambda: scale_up_pods(cluster))
     await cluster.quiet(PENDING_SECONDS * 2)
-    assert len(scale_up_pods(cluster)) == 2, "of three that it needs there is room for one"
+    assert len(scale_up_pods(cluster)) == 2, "of four that it needs there is room for two"
     cluster.add_node("n2", 2)
-    await cluster.until(lambda: sum(map(cluster.running, "abcd")) == 3)
+    await cluster.until(lambda: sum(map(cluster.running, "abcde")) == 4)
     await expect_scale_up_pods(cluster, 1)
 
 
@@ -186,7 +186,9 @@ async def test_a_requester_whose_author_has_chosen_its_gpu_or_node_asks_for_none
     [gpuid] = cluster.vgpus()
     cluster.share("named", id=gpuid)
     cluster.share("placed", spec={"nodeName": "n1"})
+    cluster.share("new", id="mine")
     await expect_pending(cluster, "named")
+    await expect_pending(cluster, "new")
     await expect_decided(cluster, "placed")
     await cluster.quiet(PENDING_SECONDS * 3)
     assert scale_up_pods(cluster) == []

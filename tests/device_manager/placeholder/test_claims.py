@@ -1,5 +1,7 @@
 """A placeholder for a selected GPU has a claim that only this GPU satisfies."""
 
+import pytest
+
 from expectations.pods import expect_condition, expect_running
 from expectations.vgpus import expect_vgpus
 from fakes.cluster import FakeCluster, scenario
@@ -8,7 +10,10 @@ from fakes.cluster.state import degraded, held_gpus
 from fakes.objects import vgpu
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.device_manager.placeholder import pods
+from kubeshare.device_manager.placeholder.claims import Claims, claim_name
+from kubeshare.kube.client.errors import ConflictError
 from kubeshare.kube.resources import PODS, RESOURCE_CLAIMS
+from kubeshare.simulator.control import FakeApiServer, run_virtual
 
 
 @scenario(n1=2)
@@ -96,3 +101,28 @@ async def test_sharepods_of_a_gpu_that_fails_run_on_another(cluster: FakeCluster
     await cluster.until(lambda: set(held_gpus(cluster).values()) == {second})
     await expect_running(cluster, "a", "b")
     await expect_vgpus(cluster, 1, placeholders=1)
+
+
+def test_a_claim_is_made_once_and_only_the_one_that_was_seen_is_deleted() -> None:
+    made, name, namespace = vgpu("a"), claim_name(vgpu("a")), "kubeshare-system"
+
+    async def main() -> None:
+        server = FakeApiServer()
+        claims = Claims(server.client())
+        assert await claims.is_lost(made)
+        await claims.delete(made)
+        for _ in range(2):
+            await claims.create(made)
+        assert not claims.is_watched(made)
+        assert not await claims.is_lost(made)
+        seen = await server.client().list(claims.reflector.resource, namespace)
+        claims.reflector.store.replace(seen.items)
+        assert claims.is_watched(made)
+        server.remove(RESOURCE_CLAIMS, name, namespace)
+        await claims.delete(made)
+        server.seed(RESOURCE_CLAIMS, {"metadata": {"name": name, "namespace": namespace}})
+        with pytest.raises(ConflictError):
+            await claims.delete(made)
+        assert server.stored(RESOURCE_CLAIMS, name, namespace) is not None
+
+    run_virtual(main())

@@ -1,6 +1,9 @@
 """Plain pods after their gate is removed, and cleanup of those never started."""
 
+from itertools import pairwise
 from typing import Any
+
+import pytest
 
 from expectations.pods import (
     expect_bound,
@@ -17,6 +20,7 @@ from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import the_pod
 from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
 from kubeshare.api.types.v1 import VGPUS
+from kubeshare.device_manager.pod.controller import FIRST_WAIT_SECONDS
 from kubeshare.kube.resources import NODES, PODS
 
 Raw = dict[str, Any]
@@ -93,6 +97,11 @@ async def test_the_pods_of_a_controller_are_made_again_less_and_less_often(
     asked = [each for each in cluster.server.requests if each.verb == "delete"]
     deleted = [each for each in asked if each.path.name.startswith("web-")]
     assert 2 <= len(deleted) <= 4
+    # The next pod is made, and found to be unschedulable, within a second.
+    first, *_ = waits = [late.at - early.at for early, late in pairwise(deleted)]
+    assert deleted[0].at < FIRST_WAIT_SECONDS + 5
+    assert waits == pytest.approx([first * 2**number for number in range(len(waits))], abs=2)
+    assert first == pytest.approx(2 * FIRST_WAIT_SECONDS, abs=2)
 
 
 @scenario(n1=1)

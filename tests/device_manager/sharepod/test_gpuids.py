@@ -1,7 +1,7 @@
 """A vGPU is identified by its node and its GPUID, which may be any printable text."""
 
 from expectations.pods import expect_condition, expect_running
-from expectations.vgpus import expect_vgpu_deleted
+from expectations.vgpus import expect_activated, expect_vgpu_deleted
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.disruptions import cordon
@@ -180,3 +180,21 @@ async def test_one_that_waits_for_a_quota_is_let_in_when_another_gpu_is_released
     assert "1 held, 1 asked" in cluster.condition("b", "Allocated")["message"]
     cluster.delete("a")
     await expect_running(cluster, "b")
+
+
+@scenario(n1=2)
+async def test_of_two_vgpus_with_one_gpuid_the_one_that_it_holds_is_its_own(
+    cluster: FakeCluster,
+) -> None:
+    """As two programs leave them that each made one for the same GPUID."""
+    cluster.reserve("n1", "x")
+    cluster.server.seed(VGPUS, manifests.vgpu("twin", "n1", gpuid="x", pool="reserved"))
+    cluster.start("devices")
+    await expect_activated(cluster)
+    cluster.share("a", id="x", attempt=1, spec={"nodeName": "n1"})
+    holder = manifests.holder(cluster.sharepod("a")["metadata"]["uid"], "a")
+    cluster.server.change(VGPUS, "twin", "", lambda vgpu: vgpu["status"].update(holders=[holder]))
+    await expect_running(cluster, "a")
+    assert (
+        cluster.sharepod("a")["status"]["gpus"][0]["uuid"] == cluster.vgpu("twin")["spec"]["uuid"]
+    )

@@ -212,3 +212,13 @@ def test_a_sharepod_that_is_gone_gets_no_status() -> None:
         assert await stage.writer.write(view, LASTING, None) == (False, None)
 
     play(script)
+
+
+@pytest.mark.parametrize(
+    "field",
+    ["nodeName", "gpus", "summary", "phase", "message", "podIP", "startTime", "finishTime"],
+)
+def test_a_field_that_somebody_else_has_changed_is_noticed(field: str) -> None:
+    changed: Raw = {"status": {field: "else"}}
+    assert StatusWriter.differs({}, changed)
+    assert not StatusWriter.differs(changed, {"status": {field: "else", "share": {}}})

@@ -2,8 +2,7 @@
 
 import asyncio
 from itertools import pairwise
-from types import SimpleNamespace
-from typing import Any, cast
+from typing import Any
 
 import pytest
 
@@ -20,15 +19,10 @@ from expectations.vgpus import (
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import degraded, the_pod
-from kubeshare.api.types.constants import placeholder_name
-from kubeshare.api.types.v1 import GPUNODES, VGPU, VGPUS, VGPUSpec
-from kubeshare.device_manager.context import Context
+from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.device_manager.placeholder.recovery import FIRST_BACKOFF_SECONDS, MAX_ATTEMPTS
-from kubeshare.device_manager.vgpu.health import VGPUHealth
-from kubeshare.kube.clock import utc_now
-from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import NODES, PODS
-from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
+from kubeshare.simulator.control import Fault
 
 SYSTEM = "kubeshare-system"
 
@@ -211,25 +205,6 @@ async def test_a_placeholder_that_only_was_not_seen_yet_is_not_taken_for_lost(
     cluster.start()
     await cluster.quiet(60)
     assert degraded(cluster) == {}
-
-
-def test_a_placeholder_that_the_cache_lacks_is_read_before_it_counts_as_lost() -> None:
-    server = FakeApiServer()
-    name = placeholder_name("x")
-    pod = server.seed(PODS, manifests.pod(name, metadata={"namespace": SYSTEM}))
-    spec = VGPUSpec(node_name="n1", uuid="GPU-1", placeholder_uid=pod["metadata"]["uid"])
-    vgpu = VGPU(metadata=ObjectMeta(name="x"), spec=spec)
-    context = SimpleNamespace(
-        client=server.client(),
-        pool=None,
-        informers=SimpleNamespace(gpunodes=SimpleNamespace(store={})),
-        placeholders=SimpleNamespace(of=lambda _: None),
-        events=None,
-        wall_clock=utc_now,
-    )
-    health = VGPUHealth(cast("Context", context))
-    assert run_virtual(health.reconcile(vgpu)) is vgpu
-    assert [(each.verb, each.path.name) for each in server.requests] == [("get", name)]
 
 
 @scenario(n1=1)
