@@ -1,15 +1,20 @@
 /*
- * Every process owns a slot of the shared file and writes only there. Two kinds
- * of POSIX record locks keep the file consistent when a process dies:
+ * Every process owns a slot of the shared file and writes only there. Record
+ * locks keep the file consistent when a process dies, however it ends, in
+ * whatever PID namespace:
  *
  *   byte 0 of the file       held while sums are taken and budgets change hands;
- *   first byte of a slot     held by its owner until it ends; a slot in use whose
- *                            byte is not held belonged to a dead process, and
- *                            its charges no longer count.
+ *   second byte of a slot    held by its owner until it ends; a slot in use of
+ *                            which no byte is held belonged to a dead process,
+ *                            and its charges no longer count;
+ *   first byte of a slot     held likewise, for the file's readers: this lock
+ *                            names the process.
  *
- * The kernel drops these locks with the process, however it ends, in whatever
- * PID namespace. It also drops them when *any* descriptor of the file is closed
- * in the process: therefore the file is opened exactly once.
+ * The first two belong to the open file (Linux 3.15), and go with its last
+ * reference. A mapping is one: so the program cannot drop them by opening and
+ * closing the file, nor by closing the library's descriptor. The third is
+ * POSIX's, which has a pid and goes with *any* descriptor of the file that the
+ * process closes; it is taken again whenever the file is entered.
  */
 #include "slots.h"
 
@@ -28,8 +33,23 @@ static ks_lock lock;         /* record locks do not exclude threads of the same 
 static int cancel_of_holder; /* the cancel state to which its holder returns */
 static struct ks_counters *counters;
 static char file_path[PATH_MAX];
-static int file = -1;
+static int file = -1; /* of the locks; no fork shares it */
 static atomic_int own_slot = KS_NO_SLOT;
+
+/* glibc 2.17 does not declare them. */
+#ifndef F_OFD_GETLK
+#define F_OFD_GETLK  36
+#define F_OFD_SETLK  37
+#define F_OFD_SETLKW 38
+#endif
+
+/* Nobody reads it: it keeps the file's locks when the descriptor is closed. A forked child does not
+ * get it: its parent's locks must end with the parent. */
+static bool pin(int descriptor) {
+    const size_t page = (size_t)sysconf(_SC_PAGESIZE);
+    void *mapped = mmap(NULL, page, PROT_NONE, MAP_SHARED, descriptor, 0);
+    return mapped != MAP_FAILED && madvise(mapped, page, MADV_DONTFORK) == 0;
+}
 
 static int open_file(void) {
     struct stat status;
@@ -47,17 +67,26 @@ bool ks_slots_open(const char *path) {
     if (strlen(path) >= sizeof file_path)
         return false;
     strcpy(file_path, path);
-    file = open_file();
-    if (file < 0)
+    const int descriptor = open_file();
+    if (descriptor < 0)
         return false;
-    void *mapped = mmap(NULL, sizeof *counters, PROT_READ | PROT_WRITE, MAP_SHARED, file, 0);
-    if (mapped == MAP_FAILED) {
-        close(file);
-        file = -1;
+    void *mapped = mmap(NULL, sizeof *counters, PROT_READ | PROT_WRITE, MAP_SHARED, descriptor, 0);
+    close(descriptor); /* forks share this mapping, and none of the locks */
+    if (mapped == MAP_FAILED)
         return false;
-    }
     counters = mapped;
     return true;
+}
+
+static bool open_for_locks(void) {
+    const int descriptor = open_file();
+    if (descriptor >= 0 && pin(descriptor)) {
+        file = descriptor;
+        return true;
+    }
+    if (descriptor >= 0)
+        close(descriptor);
+    return false;
 }
 
 struct ks_counters *ks_slots_file(void) {
@@ -68,9 +97,14 @@ int ks_slots_own(void) {
     return atomic_load_explicit(&own_slot, memory_order_acquire);
 }
 
-static off_t byte_of(int slot) {
+/* The byte that names the owner; the next one shows that it lives. */
+static off_t name_of(int slot) {
     return (off_t)(offsetof(struct ks_counters, slot) +
                    (size_t)slot * sizeof(struct ks_counters_slot));
+}
+
+static off_t life_of(int slot) {
+    return name_of(slot) + 1;
 }
 
 static bool set_record_lock(int command, short type, off_t byte) {
@@ -82,10 +116,21 @@ static bool set_record_lock(int command, short type, off_t byte) {
     return result == 0;
 }
 
+/* By either byte: an older library holds the first one alone. */
 static bool is_held_by_another(int slot) {
     struct flock record = {
-        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = byte_of(slot), .l_len = 1};
-    return fcntl(file, F_GETLK, &record) != 0 || record.l_type != F_UNLCK;
+        .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = name_of(slot), .l_len = 2};
+    return fcntl(file, F_OFD_GETLK, &record) != 0 || record.l_type != F_UNLCK;
+}
+
+/* Takes both locks of a slot, or none. */
+static bool take_locks(int slot) {
+    if (!set_record_lock(F_SETLK, F_WRLCK, name_of(slot)))
+        return false;
+    const bool taken = set_record_lock(F_OFD_SETLK, F_WRLCK, life_of(slot));
+    if (!taken)
+        set_record_lock(F_SETLK, F_UNLCK, name_of(slot));
+    return taken;
 }
 
 static atomic_uint *used_of(int slot) {
@@ -106,10 +151,12 @@ bool ks_slots_enter(void) {
     const int cancel = ks_forbid_cancel();
     ks_acquire(&lock, KS_LOCK_SLOTS);
     cancel_of_holder = cancel;
-    if (counters != NULL && file < 0)
-        file = open_file();
-    if (file >= 0 && set_record_lock(F_SETLKW, F_WRLCK, 0))
+    const bool is_open = file >= 0 || (counters != NULL && open_for_locks());
+    if (is_open && set_record_lock(F_OFD_SETLKW, F_WRLCK, 0)) {
+        if (ks_slots_own() != KS_NO_SLOT)
+            set_record_lock(F_SETLK, F_WRLCK, name_of(ks_slots_own()));
         return true;
+    }
     ks_release(&lock);
     ks_allow_cancel(cancel);
     return false;
@@ -117,7 +164,7 @@ bool ks_slots_enter(void) {
 
 void ks_slots_leave(void) {
     const int cancel = cancel_of_holder;
-    set_record_lock(F_SETLK, F_UNLCK, 0);
+    set_record_lock(F_OFD_SETLK, F_UNLCK, 0);
     ks_release(&lock);
     ks_allow_cancel(cancel);
 }
@@ -126,7 +173,7 @@ bool ks_slots_take(void) {
     if (ks_slots_own() != KS_NO_SLOT)
         return true;
     for (int slot = 0; slot < (int)KS_PROCESSES_MAX; slot++) {
-        if (!set_record_lock(F_SETLK, F_WRLCK, byte_of(slot)))
+        if (!take_locks(slot))
             continue;
         clear(slot);
         counters->slot[slot].pid = (uint32_t)getpid();
@@ -148,7 +195,7 @@ void ks_slots_clear_dead(void) {
 
 void ks_slots_forget(void) {
     if (file >= 0)
-        close(file); /* the locks belong to the parent: this drops none of them */
+        close(file); /* the parent holds the locks: its mapping keeps them */
     file = -1;
     atomic_store(&own_slot, KS_NO_SLOT);
     lock = (ks_lock){0};

@@ -142,11 +142,15 @@ static_assert(sizeof(struct ks_message) == 32, "a message has one size");
 
 /* ---- counters: the library's own account of memory --------------------
  *
- * Two kinds of POSIX record locks on the file, which the kernel drops when
- * their process ends, however it ends:
- *   byte 0                    held while all slots are summed and charged;
- *   the first byte of a slot  held by the process that owns it. A slot that is
- *                             used and not held belonged to a process that died.
+ * Record locks on the file, which the kernel drops when their process ends,
+ * however it ends:
+ *   byte 0                     held while all slots are summed and charged; of the
+ *                              open file, as the next one
+ *   the second byte of a slot  held by the process that owns it. A slot that is
+ *                              used and neither byte of which is held belonged to a
+ *                              process that died.
+ *   the first byte of a slot   held likewise, as POSIX's: it has the owner's pid.
+ *                              The process may lose it; older libraries have it alone.
  */
 
 #define KS_COUNTERS_MAGIC UINT64_C(0x31544e434f534b00) /* "\0KSCONT1" */
@@ -154,7 +158,7 @@ static_assert(sizeof(struct ks_message) == 32, "a message has one size");
 #define KS_MEMORY_UNIT 512u /* bytes; GPU memory is charged in whole units */
 
 struct ks_counters_slot {
-    uint32_t used; /* 1 while a process holds the record lock of this slot's byte */
+    uint32_t used; /* 1 while a process holds the record locks of this slot */
     uint32_t pid;  /* as the process sees itself */
     uint8_t reserved[56];
     uint64_t

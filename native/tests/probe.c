@@ -12,6 +12,7 @@
 #include "paths.h"
 
 #include <errno.h>
+#include <fcntl.h>
 #include <inttypes.h>
 #include <pthread.h>
 #include <stdatomic.h>
@@ -252,6 +253,15 @@ static int do_threads(char **words) {
 
 static int obey(char *line);
 
+/* touch FILE DESCRIPTORS: opens and closes a file, then closes so many descriptors from 700 on */
+static int do_touch(char **words) {
+    const int descriptor = open(words[1], O_RDWR);
+    const int result = descriptor < 0 ? -1 : close(descriptor);
+    for (int other = 700; other < 700 + atoi(words[2]); other++)
+        close(other);
+    return answer(result);
+}
+
 /* fork COMMAND…: a child does it and exits, with its parent's driver in its memory */
 static int do_fork(char **words) {
     char line[256] = "";
@@ -270,6 +280,19 @@ static int do_fork(char **words) {
     while (waitpid(child, &status, 0) < 0 && errno == EINTR)
         ;
     return WIFEXITED(status) && WEXITSTATUS(status) == 0 ? 0 : answer(-1);
+}
+
+/* orphan: a child that lives for a minute and does nothing */
+static int do_orphan(char **words) {
+    (void)words;
+    const pid_t child = fork();
+    if (child == 0) {
+        alarm(60);
+        pause();
+        _exit(0);
+    }
+    printf("{\"result\": %d, \"child\": %d}\n", child < 0, (int)child);
+    return 0;
 }
 
 static const struct command commands[] = {
@@ -291,6 +314,8 @@ static const struct command commands[] = {
     {"sync",    0, do_sync   },
     {"hammer",  3, do_hammer },
     {"threads", 1, do_threads},
+    {"touch",   2, do_touch  },
+    {"orphan",  0, do_orphan },
     {"fork",    1, do_fork   },
     {NULL,      0, NULL      },
 };

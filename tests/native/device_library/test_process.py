@@ -1,5 +1,7 @@
 """Processes fork, and programs without a GPU notice nothing."""
 
+import os
+import signal
 import subprocess
 import sys
 
@@ -7,11 +9,13 @@ import pytest
 
 from deadlines import DEADLINE_S
 from fakes.session import MIB, FakeSession, Machine, Probe, eventually
+from kubeshare.tokens.files import counters
 from kubeshare.tokens.wire.protocol import MessageType
 
 pytestmark = pytest.mark.native
 
 NOT_INITIALIZED = 3
+OUT_OF_MEMORY = 2
 
 
 def test_a_forked_child_leaves_connection_and_account_to_its_parent(
@@ -29,6 +33,52 @@ def test_a_forked_child_leaves_connection_and_account_to_its_parent(
     session.drain(connection)
     probe.do("alloc", 1022 * MIB)
     assert session.charged() == 1024 * MIB
+
+
+@pytest.mark.parametrize("descriptors", [0, 64])
+def test_a_process_that_closes_the_counters_keeps_its_charge(
+    machine: Machine, session: FakeSession, probe: Probe, descriptors: int
+) -> None:
+    probe.do("init")
+    probe.do("retain", 0)
+    probe.do("alloc", 1024 * MIB)
+    probe.do("touch", session.counters, descriptors)
+    assert session.charged() == 1024 * MIB
+    with machine.start(session.environment) as other:
+        other.do("init")
+        other.do("retain", 0)
+        other.do("alloc", MIB, expect=OUT_OF_MEMORY)
+        assert session.charged() == 1024 * MIB
+
+
+def test_a_process_that_has_lost_its_name_gets_it_back(session: FakeSession, probe: Probe) -> None:
+    probe.do("init")
+    probe.do("retain", 0)
+    probe.do("alloc", 2 * MIB)
+    probe.do("touch", session.counters, 0)
+    (nameless,) = counters.processes(session.counters)
+    assert (nameless.pid, nameless.memory_bytes[0]) == (0, 2 * MIB)
+    probe.do("info")
+    (named,) = counters.processes(session.counters)
+    assert named.pid == probe.process.pid
+
+
+def test_a_charge_ends_with_its_process_though_a_child_lives_on(
+    machine: Machine, session: FakeSession, probe: Probe
+) -> None:
+    probe.do("init")
+    probe.do("retain", 0)
+    probe.do("alloc", 1024 * MIB)
+    child = int(probe.do("orphan")["child"])
+    try:
+        probe.kill()
+        assert session.charged() == 0
+        with machine.start(session.environment) as other:
+            other.do("init")
+            other.do("retain", 0)
+            other.do("alloc", 1024 * MIB)
+    finally:
+        os.kill(child, signal.SIGKILL)
 
 
 def test_a_child_forked_before_the_gpu_was_used_is_a_process_of_its_own(

@@ -1,8 +1,9 @@
 """The memory that a claim's processes report, which is not trusted.
 
-Each process has a slot and holds a record lock on its first byte while it lives; the
+Each process has a slot and holds record locks on its first two bytes while it lives; the
 values that a dead process left in its slot do not count. The kernel says which process
-holds a lock, not the container.
+holds the lock of the first byte, not the container. A process that closes the file loses
+that lock, though not the one of the second byte, which belongs to the open file.
 """
 
 import fcntl
@@ -37,7 +38,8 @@ class Process(NamedTuple):
     """A process of a claim that runs the device library, and the values in its slot.
 
     Attributes:
-        pid: as the reader's PID namespace shows it; 0 where it does not.
+        pid: as the reader's PID namespace shows it; 0 where it does not, or where the
+            process has lost the lock that says so.
         memory_bytes: by cell.
         launches: by cell.
     """
@@ -96,10 +98,13 @@ def _offset(slot: int) -> int:
 
 
 def _owner(file: int, data: bytes, slot: int) -> int | None:
-    """The pid of the process that holds a slot; None if no process does."""
+    """The pid of the process that holds a slot, 0 if unknown; None if no process does."""
     offset = _offset(slot)
     if not any(data[offset : offset + 4]):
         return None
-    query = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, offset, 1, 0)
-    kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, query))
-    return None if kind == fcntl.F_UNLCK else max(0, pid)
+    for byte in (offset, offset + 1):
+        query = _LOCK.pack(fcntl.F_WRLCK, os.SEEK_SET, byte, 1, 0)
+        kind, _, _, _, pid = _LOCK.unpack(fcntl.fcntl(file, fcntl.F_GETLK, query))
+        if kind != fcntl.F_UNLCK:
+            return max(0, int(pid))
+    return None
