@@ -14,21 +14,23 @@ Lie = Literal[
     "says nothing and waits",
     "says it is idle, then nothing",
     "says it is idle, then that it is busy",
+    "works, then says it was idle",
     "says it is done since long",
     "says it is done after it was bypassed",
 ]
-"""What a member does with one turn, in which it launches nothing."""
+"""What a member does with one turn."""
 
 LIES: tuple[Lie, ...] = get_args(Lie)
 
 _ANSWER_NS = 100_000
+_IDLE_AFTER_NS = 5 * MS
 
 
 class Liars(Simulation):
     """Honest jobs, and one member that lies by a pattern: one lie a turn, again from the start."""
 
-    def __init__(self, seed: int = 0) -> None:
-        super().__init__(seed)
+    def __init__(self, seed: int = 0, quota_ns: int = 100 * MS) -> None:
+        super().__init__(seed, quota_ns)
         self._lies: dict[str, cycle[Lie]] = {}
         self._now: dict[str, Lie] = {}
 
@@ -52,7 +54,8 @@ class Liars(Simulation):
             self._now[name] = next(self._lies[name])
         lie = self._now.get(name)
         if isinstance(action, Watch) and lie is not None and "idle" in lie:
-            self.at(_ANSWER_NS, lambda: self._binder(self.arbiter.idle(name, GPU, self.now)))
+            after_ns = _IDLE_AFTER_NS if lie.startswith("works") else _ANSWER_NS
+            self.at(after_ns, lambda: self._binder(self.arbiter.idle(name, GPU, self.now)))
         elif isinstance(action, Close) and lie is not None:
             self._answer_close(name, lie)
         elif isinstance(action, Shut) and lie == "says it is done after it was bypassed":
@@ -63,7 +66,7 @@ class Liars(Simulation):
             self.at(50 * MS, lambda: self._repeat_busy(name))
         if "waits" in lie:
             self.at(_ANSWER_NS, lambda: self._binder(self.arbiter.want(name, self.now)))
-        if lie == "says it is done since long":
+        if lie in ("says it is done since long", "works, then says it was idle"):
             self.at(_ANSWER_NS, lambda: self._binder(self.arbiter.drained(name, GPU, 0, self.now)))
 
     def _repeat_busy(self, name: str) -> None:

@@ -5,7 +5,7 @@ from itertools import product
 import pytest
 
 from core.token.liars import LIES, Liars, Lie
-from core.token.simulation import GPU, SECOND
+from core.token.simulation import GPU, MS, SECOND
 
 HONEST = {"a": 0.5, "b": 0.3}
 REQUEST = 0.2
@@ -41,3 +41,21 @@ def test_what_a_liar_holds_is_charged_and_is_its_request_in_the_long_run(
     charged = simulation.arbiter.views(simulation.now)[2].charged_ns / simulation.now
     assert shares["liar"] <= min(charged, REQUEST + 0.045) + 0.001
     assert simulation.arbiter.tally("liar", GPU).grants > 1
+
+
+@pytest.mark.parametrize("quota_ms", [5, 20, 100])
+@pytest.mark.parametrize("request_share", [0.01, 0.02, 0.05, 0.2])
+def test_short_grants_are_charged_though_their_holder_says_it_was_done_since_long(
+    request_share: float, quota_ms: int
+) -> None:
+    simulation = Liars(quota_ns=quota_ms * MS)
+    honest = {"a": 0.6, "b": 0.4 - request_share}
+    for name, request in honest.items():
+        simulation.join(name, request, 1, drain_ms=1)
+    simulation.run(3 * SECOND)
+    simulation.lie("liar", request_share, 1, ("says it is done since long",))
+
+    shares = simulation.shares(20 * SECOND)
+
+    for name, request in honest.items():
+        assert shares[name] >= request - 0.035, shares

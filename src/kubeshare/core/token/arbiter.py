@@ -31,6 +31,7 @@ last is the limit where it is left out or smaller."""
 
 _IDLE_TOGETHER_NS: Final = 10_000_000
 _LATE_IDLE_REPORT_NS: Final = 20_000_000
+_IDLE_REPORT_NS: Final = 5_000_000
 
 
 class UnknownMemberError(LookupError):
@@ -190,7 +191,7 @@ class Arbiter:
         actions: list[Action] = []
         if turn is not None and turn.phase is CLOSING:
             if turn.watched:
-                idle_ns = max(idle_ns, share.closed_ns - _LATE_IDLE_REPORT_NS)
+                idle_ns = max(idle_ns, share.closed_ns - _believed_idle_ns(share))
             drain_ns = max(0, min(idle_ns, now) - share.closed_ns)
             share.owes_report = False
             share.tally.drains += 1
@@ -233,6 +234,18 @@ class Arbiter:
             return self._members[name]
         except KeyError:
             raise UnknownMemberError(f"no member {name} here") from None
+
+
+def _believed_idle_ns(share: MemberShare) -> int:
+    """How long before its gate closed a watched holder may have been idle.
+
+    A part of what it held, or short grants would cost it nothing; and the time after which a
+    library reports that it is idle, where it did.
+    """
+    part_ns = (share.closed_ns - share.since_ns) // 8
+    if share.idle_ns is not None:
+        part_ns = max(part_ns, _IDLE_REPORT_NS)
+    return min(part_ns, _LATE_IDLE_REPORT_NS)
 
 
 def _spec(amounts: Amounts, member: Member) -> ShareSpec:
