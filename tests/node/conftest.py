@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from deadlines import DEADLINE_S
+from fakes.cluster.invariants import unsigned
 from fakes.node import NODE, Cluster, FixedGpus, Running, gpu_spec_file
 from kubeshare.install import manifests
 from kubeshare.node.agent import Agent
@@ -54,6 +55,7 @@ def server(rights: Authorizer) -> Iterator[FakeApiServer]:
     server.authorizers[AGENT] = rights
     yield server
     assert server.refused == [], "see deploy/rbac/node-agent.yaml"
+    assert unsigned(server) == []
 
 
 @pytest.fixture

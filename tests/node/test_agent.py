@@ -135,7 +135,11 @@ def test_a_pod_gets_its_part_from_placeholder_to_release(
         async with lab.agent() as program:
             assert program.name == "kubeshare-node-agent"
             assert program.health is not None
-            assert lab.used == [lab.paths.lock, "kubeconfig", Path("/driver")]
+            assert lab.used == [
+                lab.paths.plugin_folder / "agent.lock",
+                "kubeconfig",
+                Path("/driver"),
+            ]
             assert server.stored(GPUNODES, NODE) is not None
             await until(lambda: server.all(RESOURCE_SLICES))
             cluster.add_vgpu("red", cluster.holder("a"), uuid="")

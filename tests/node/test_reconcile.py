@@ -62,6 +62,19 @@ def test_a_holder_whose_pod_is_gone_and_not_prepared_is_released(
     assert held.holders("red") == []
 
 
+def test_a_holder_whose_pod_is_gone_and_still_runs_is_kept_and_looked_at_again(
+    held: Cluster, server: FakeApiServer, agent: Running
+) -> None:
+    server.remove(PODS, "a", "default")
+
+    async def act(running: Agent) -> RequeueAfter | None:
+        running.reconciler._has_processes = lambda uid: uid == "a-uid"
+        return await look_at_vgpu(running)
+
+    assert isinstance(start(agent, act), RequeueAfter)
+    assert held.holders("red") == ["a"]
+
+
 def test_a_holder_whose_pod_was_replaced_by_a_namesake_is_released(
     held: Cluster, server: FakeApiServer, agent: Running
 ) -> None:

@@ -58,17 +58,8 @@ class Invariants:
         ]
 
     def unsigned(self) -> list[str]:
-        """The writes by which no field shows which program of KubeShare wrote it."""
-        writes = [each for each in self._server.requests if each.verb in {"create", "patch"}]
-        return sorted(
-            {
-                f"{each.client} {each.verb} {each.resource}: no field manager of KubeShare"
-                for each in writes
-                if each.client in self._server.authorizers
-                and each.resource not in _UNSIGNED
-                and not each.query.get("fieldManager", "").startswith("kubeshare-")
-            }
-        )
+        """See :func:`unsigned`."""
+        return unsigned(self._server)
 
     @contextmanager
     def no_bugs(self) -> Iterator[None]:
@@ -202,3 +193,17 @@ def overcommitted(vgpu: Raw, _before: Raw | None = None) -> str | None:
     if found and vgpu.get("status", {}).get("phase") == "Deleting":
         return "a vGPU that is being given back takes no holders"
     return None
+
+
+def unsigned(server: FakeApiServer) -> list[str]:
+    """The writes by which no field shows which program of KubeShare wrote it."""
+    return sorted(
+        {
+            f"{each.client} {each.verb} {each.resource}: no field manager of KubeShare"
+            for each in server.requests
+            if each.verb in {"create", "patch"}
+            and each.client in server.authorizers
+            and each.resource not in _UNSIGNED
+            and not each.query.get("fieldManager", "").startswith("kubeshare-")
+        }
+    )

@@ -21,6 +21,7 @@ from node.cpu.machine import Machine
 NEAR_A, NEAR_OTHER = "0-13,28-41", "14-27,42-55"
 NOT_BOUND = "container main is not bound to the CPUs near its GPUs"
 A, OTHER = A_GPU.uuid, OTHER_GPU.uuid
+UNKNOWN = "GPU-00000000-0000-0000-0000-00000000ffff"
 
 
 @pytest.fixture
@@ -66,6 +67,13 @@ def test_a_process_that_has_ended_hides_no_other_of_its_container(machine: Machi
     processes.write_text("7\n" + processes.read_text())
     machine.look()
     assert machine.cpus() == {"a/main": NEAR_A}
+
+
+def test_a_container_with_a_gpu_that_the_node_does_not_know_is_not_bound(machine: Machine) -> None:
+    machine.add("a", {"main": [A, UNKNOWN]})
+    machine.add("b", {"main": [A]})
+    machine.look()
+    assert machine.cpus() == {"a/main": "", "b/main": NEAR_A}
 
 
 def test_with_a_number_each_container_has_cores_of_its_own(machine: Machine) -> None:

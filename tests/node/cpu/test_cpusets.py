@@ -68,6 +68,17 @@ def test_a_container_is_bound_and_released(tmp_path: Path, version: int) -> None
     assert MARK not in os.listxattr(container.folder)
 
 
+def test_a_released_container_has_the_cpus_of_its_pod(tmp_path: Path) -> None:
+    """A pod may have fewer CPUs than its node; with cgroups of version 2 they are inherited."""
+    cgroups = FakeCgroups(tmp_path / "cgroup", 2)
+    container = Container(POD, ID, cgroups.add(POD, ID))
+    cgroups.set(container.folder.parent, "0-27")
+    cpusets = Cpusets(cgroups.root)
+    cpusets.bind(container, SOME)
+    cpusets.release(container)
+    assert cgroups.cpus_of(container.folder) == ""
+
+
 @both_versions
 def test_what_another_program_sets_is_not_ours(tmp_path: Path, version: int) -> None:
     cgroups = FakeCgroups(tmp_path / "cgroup", version)

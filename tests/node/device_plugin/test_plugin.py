@@ -10,6 +10,7 @@ from structlog.testing import capture_logs
 
 from fakes.node.device_plugins import PluginKubelet
 from kubeshare.dialects.vcuda import CORE, MEMORY
+from kubeshare.node.device_plugin import plugin as plugin_module
 from kubeshare.node.device_plugin.plugin import DevicePlugin
 from kubeshare.node.device_plugin.units import GpuUnits
 from kubeshare.node.device_plugin.vcuda import CORE_ENDPOINT, MEMORY_ENDPOINT
@@ -108,6 +109,24 @@ def test_it_registers_again_with_a_kubelet_that_restarts(tmp_path: Path) -> None
             await kubelet.start()
             await kubelet.expect_devices(2)
             assert plugin.registrations == 2
+
+    asyncio.run(main())
+
+
+def test_it_registers_with_a_kubelet_that_starts_after_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(plugin_module, "_POLL_SECONDS", 0.01)
+
+    async def main() -> None:
+        async with running(tmp_path) as (kubelet, plugin):
+            await kubelet.stop()
+            kubelet.devices = {}
+            plugin.offer(TWO)
+            for _ in range(10):
+                await asyncio.sleep(0)
+            await kubelet.start()
+            await kubelet.expect_devices(2)
 
     asyncio.run(main())
 

@@ -159,6 +159,8 @@ def test_only_pods_of_gaia_that_have_their_share_are_listed(
     add_pod(cluster, "a", {}, main="100")
     add_pod(cluster, "waits", {}, main="50/4")
     add_pod(cluster, "other", {}, main="")
+    for name in ("a", "waits"):
+        cluster.server.change(PODS, name, "default", _name_no_user)
     daemon = Daemon(entry("a", A_GPU.uuid), entry("o", A_GPU.uuid))
 
     async def main() -> Raw:
@@ -170,6 +172,11 @@ def test_only_pods_of_gaia_that_have_their_share_are_listed(
     found = run_virtual(main())["usage"]
     assert list(found) == ["a-uid"]
     assert list(found["a-uid"]["stat"]) == ["main"]
+    assert (found["a-uid"]["user"], found["a-uid"]["cluster"]) == ("", "")
+
+
+def _name_no_user(pod: Raw) -> None:
+    del pod["spec"]["containers"][0]["env"]
 
 
 def test_many_clients_ask_the_daemon_once_a_second(agent: Running) -> None:

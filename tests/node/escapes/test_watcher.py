@@ -6,6 +6,8 @@ import subprocess
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry
@@ -15,7 +17,12 @@ from fakes.node import A_GPU, FixedGpus
 from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.resources import EVENTS
 from kubeshare.node.escapes.sampling import Sampler
-from kubeshare.node.escapes.watcher import INTERVAL_SECONDS, EscapePolicy, EscapeWatch
+from kubeshare.node.escapes.watcher import (
+    INTERVAL_SECONDS,
+    RESEND_SAMPLES,
+    EscapePolicy,
+    EscapeWatch,
+)
 from kubeshare.node.gpus.discovery import DiscoveryError, GpuProcess
 from kubeshare.node.process_kill import kill
 from kubeshare.simulator.control import FakeApiServer
@@ -117,8 +124,12 @@ def strict_node(tmp_path: Path) -> Node:
 def test_one_that_is_not_held_is_an_event_of_its_pod_with_its_pid_and_a_number(node: Node) -> None:
     node.uses(os.getpid(), 64 << 20)
     [event] = node.look()
-    assert event.startswith(f"UnheldProcess: process {os.getpid()} of container main uses 64Mi")
-    assert A_GPU.uuid in event
+    assert event == (
+        f"UnheldProcess: process {os.getpid()} of container main uses 64Mi of {A_GPU.uuid} without "
+        "KubeShare's device library, so neither its time nor its memory is held. Programs that are "
+        "static, use musl or are built for another architecture cannot be held: link it to glibc, "
+        "do not unset its preloading, or give it a whole GPU"
+    )
     [stored] = node.server.all(EVENTS)
     assert stored["regarding"] == {
         "apiVersion": "v1",
@@ -157,8 +168,11 @@ def test_too_much_memory_is_told_with_the_numbers(node: Node) -> None:
     node.uses(os.getpid(), 3 * LIMIT)
     events = node.look(times=5)
     [over] = [event for event in events if event.startswith("MemoryOverLimit")]
-    assert "uses 3Gi" in over
-    assert "its limit of 1Gi" in over
+    assert over == (
+        f"MemoryOverLimit: the pod uses 3Gi of {A_GPU.uuid}, more than its limit of 1Gi; most of "
+        f"what the device library does not track is of process {os.getpid()} of container main. "
+        "Give the pod more memory, or find out what allocates past the library"
+    )
 
 
 def test_who_is_of_no_pod_with_a_grant_is_left_alone(strict_node: Node) -> None:
@@ -179,7 +193,12 @@ def test_a_process_of_another_pod_with_the_claim_is_an_event_of_the_claims_pod(
         node.mounted[process.pid] = ("claim",)
         [event] = node.look()
         said = f"ForeignProcess: process {process.pid} is of another pod and uses 64Mi of"
+        advice = (
+            "A share belongs to one pod: delete the other pod, and let it ask for a share itself"
+        )
+        ended = "The process is ended, as this cluster's administrator asked for"
         assert event.startswith(said)
+        assert event.endswith(f" by this pod's share. {ended if policy == 'kill' else advice}")
         labels = {"reason": "ForeignProcess", "namespace": "default", "pod": "a"}
         assert node.counted("kubeshare_node_escaping", **labels) == 1
         if policy == "kill":
@@ -197,8 +216,11 @@ def test_a_client_of_an_mps_server_is_an_event_and_never_ended(
         strict_node.uses(process.pid, 64 << 20, mps=True)
         [event] = strict_node.look(times=3)
         assert event.startswith(f"MpsClient: process {process.pid} of container main uses")
-        assert "through an MPS server" in event
-        assert "KubeShare starts no MPS server" in event
+        assert event.partition(" uses ")[2] == (
+            f"{A_GPU.uuid} through an MPS server: a fatal error of any client of that server ends "
+            "this process, and one of this process ends them. KubeShare starts no MPS server: end "
+            "the one that this pod has found, or give its clients whole GPUs"
+        )
         assert strict_node.counted("kubeshare_node_escapes_total", reason="MpsClient") == 1
         assert process.poll() is None
 
@@ -256,6 +278,35 @@ def test_a_pid_that_is_another_process_now_is_not_ended() -> None:
         assert kill(process.pid, started, lambda: True)
         assert process.wait(DEADLINE_S) == -9
         assert not kill(process.pid, started, lambda: True)
+
+
+def test_overheads_are_sent_until_they_arrive_then_when_they_change_and_now_and_then() -> None:
+    sent: list[tuple[str, str, int]] = []
+    arrives = iter([False])
+
+    def report(claim: str, uuid: str, overhead: int) -> bool:
+        sent.append((claim, uuid, overhead))
+        return next(arrives, True)
+
+    sampler: Any = SimpleNamespace(report_overhead=report)
+    events: Any = None
+    watch = EscapeWatch(sampler, dict, events)
+
+    async def send(first: int, second: int) -> list[tuple[str, str, int]]:
+        sent.clear()
+        await watch._send_overheads({("a", "GPU-0"): first, ("b", "GPU-0"): second})
+        return list(sent)
+
+    async def main() -> None:
+        a, b = ("a", "GPU-0", 5), ("b", "GPU-0", 6)
+        assert await send(5, 6) == [a, b]
+        assert await send(5, 6) == [a]
+        assert await send(5, 7) == [("b", "GPU-0", 7)]
+        assert await send(8, 7) == [("a", "GPU-0", 8)]
+        often = [await send(8, 7) for _ in range(RESEND_SAMPLES)]
+        assert sorted(map(len, often)) == [0] * (RESEND_SAMPLES - 1) + [2]
+
+    asyncio.run(main())
 
 
 def test_a_driver_that_does_not_answer_is_told_once_and_tried_again(

@@ -171,6 +171,19 @@ def after(server: FakeApiServer, undo: Callable[[], None]) -> Any:
     return server.stored(GPUNODES, NODE)
 
 
+def test_its_own_write_is_no_reason_to_publish_again(server: FakeApiServer) -> None:
+    async def main() -> None:
+        async with server.client() as client:
+            inventory = Inventory(client, NODE, Direct(FixedGpus()), lambda: PROMISED)
+            work = asyncio.gather(inventory.reflector.run(), inventory.run())
+            await until(lambda: server.stored(GPUNODES, NODE) is not None)
+            await asyncio.sleep(5)
+            work.cancel()
+
+    run_virtual(main())
+    assert server.writes == 1
+
+
 def test_a_gpunode_that_somebody_has_deleted_is_published_again(server: FakeApiServer) -> None:
     again = after(server, lambda: server.remove(GPUNODES, NODE))
     assert len(again["spec"]["devices"]) == 2
