@@ -11,6 +11,7 @@ from kubeshare.tokens.client import (
     RequestRefusedError,
     ask,
     ask_connections,
+    ask_hung,
     ask_snapshot,
     set_overhead,
 )
@@ -75,8 +76,14 @@ def test_connected_processes_are_told_by_claim_with_the_pid_that_the_kernel_know
     eventually(lambda: ask_connections(daemon.paths)["a"] == [], "it is gone")
 
 
+def test_nobody_has_hung_whose_work_ends(daemon: RunningDaemon) -> None:
+    daemon.grant(grant("a"))
+
+    assert ask_hung(daemon.paths) == {}
+
+
 def test_an_unknown_verbis_answered_with_those_that_there_are(daemon: RunningDaemon) -> None:
-    with pytest.raises(RequestRefusedError, match="connections, overhead, snapshot"):
+    with pytest.raises(RequestRefusedError, match="connections, hung, overhead, snapshot"):
         ask(daemon.paths, "tea")
 
 

@@ -31,6 +31,7 @@ VIEW = MemberView(
     waited_ns=2_500_000_000,
     longest_wait_ns=750_000_000,
     state="open",
+    owes_report=False,
 )
 
 

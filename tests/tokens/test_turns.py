@@ -1,5 +1,6 @@
 """Sessions take turns with the token, over real sockets; in virtual time, but for one test."""
 
+import os
 import time
 
 import pytest
@@ -211,6 +212,15 @@ def test_a_holder_that_hangs_is_bypassed(virtual: VirtualDaemon) -> None:
 
     assert virtual.view("a")["state"] == "hung"
     assert virtual.view("a")["bypasses"] == 1
+    assert virtual.hung() == {"a": {GPU_A: [os.getpid()]}}
+    charged = virtual.view("a")["chargedNs"]
+    virtual.now += 1_000 * MS
+    assert virtual.view("a")["chargedNs"] == charged + 1_000 * MS, "by the clock"
+
+    first.drain()
+
+    assert virtual.hung() == {}
+    assert virtual.view("a")["chargedNs"] == charged + 1_000 * MS
 
 
 def test_a_holder_whose_work_takes_long_is_waited_for(virtual: VirtualDaemon) -> None:

@@ -101,6 +101,10 @@ class VirtualDaemon:
         """What `top` would show of a claim and its first GPU."""
         return next(entry for entry in self._daemon.entries() if entry["claim"] == claim)
 
+    def hung(self) -> dict[str, Any]:
+        """The answer to the request `hung`: claim → GPU → pids."""
+        return {entry["claim"]: entry["gpus"] for entry in self._daemon.hung()["claims"]}
+
     def saturate(self, clients: Collection["VirtualClient"], for_ns: int, drain_ns: int) -> None:
         """Let clients of one GPU each have work all the time; each drain takes `drain_ns`."""
         end = self.now + for_ns

@@ -72,6 +72,16 @@ def ask_connections(paths: Paths) -> dict[str, list[int]]:
     return {entry["claim"]: entry["pids"] for entry in ask(paths, "connections")["claims"]}
 
 
+def ask_hung(paths: Paths) -> dict[str, dict[str, list[int]]]:
+    """Get the claims whose work on a GPU did not end in time: claim → GPU → pids, as above.
+
+    Raises:
+        DaemonMissingError: no daemon answers.
+        RequestRefusedError: the daemon is older than this request.
+    """
+    return {entry["claim"]: entry["gpus"] for entry in ask(paths, "hung")["claims"]}
+
+
 def set_overhead(paths: Paths, claim: str, uuid: str, overhead_bytes: int) -> None:
     """Report the memory that the driver counts for a claim beyond what its library tracks.
 

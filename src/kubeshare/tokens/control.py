@@ -11,6 +11,9 @@ enter that folder and connect.
 `connections`             `claims`: `claim`, `connections` (how many processes have sent
                           HELLO and are connected) and `pids`, those of them that are
                           visible in the daemon's own PID namespace
+`hung`                    `claims`: `claim` and `gpus`, for each GPU on which it did not
+                          finish its work in time and has not since, those `pids` of
+                          `connections` of which no end was reported
 `overhead`                with `claim`, `uuid` and `bytes`: the memory that the driver counts
                           for the claim on this GPU beyond what its library tracks.
                           The reply has no other field

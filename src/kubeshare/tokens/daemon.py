@@ -289,6 +289,15 @@ class Daemon:
             ]
         }
 
+    def hung(self) -> dict[str, Any]:
+        """The claims whose work on a GPU did not end in time, and has not since."""
+        found: dict[str, dict[str, list[int]]] = {}
+        for (claim, uuid), view in self._tokens.views().items():
+            if view.owes_report:
+                session = self._sessions[claim]
+                found.setdefault(claim, {})[uuid] = session.undrained_pids(session.cell_of(uuid))
+        return {"claims": [{"claim": claim, "gpus": gpus} for claim, gpus in found.items()]}
+
     def set_overhead(self, request: SetOverhead) -> None:
         """Publish on a claim's page what the driver counts beyond what the library tracks.
 
@@ -318,6 +327,7 @@ class Daemon:
         return {
             "snapshot": lambda _: self.snapshot(),
             "connections": lambda _: self.connections(),
+            "hung": lambda _: self.hung(),
             "overhead": set_overhead,
         }
 

@@ -161,6 +161,11 @@ class Session:
         """The pids of the connected processes that the daemon can see."""
         return sorted({connection.pid for connection in self._processes if connection.pid})
 
+    def undrained_pids(self, index: int) -> list[int]:
+        """Those of the processes that have not answered the last CLOSING of a gate."""
+        draining = self._cells[index].draining
+        return sorted({connection.pid for connection in draining if connection.pid})
+
     def set_overhead(self, uuid: str, overhead_bytes: int) -> None:
         """Publish what the driver counts on a GPU beyond what the library tracks.
 

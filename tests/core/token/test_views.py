@@ -9,13 +9,13 @@ from core.token.simulation import GPU, MS
 from kubeshare.core.token import Arbiter, Close, Extend, Open, Shut, Watch
 
 OTHER_GPU = "gpu-1"
-NOTHING_YET = dict.fromkeys(
+NOTHING_YET: dict[str, int] = dict.fromkeys(
     (
         *("charged_ns", "grants", "drains", "drain_ns", "overruns", "bypasses"),
         *("waits", "waited_ns", "longest_wait_ns"),
     ),
     0,
-)
+) | {"owes_report": False}
 
 
 def shown(arbiter: Arbiter, name: str, now: int) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from kubeshare.node.cgroups import CgroupIds
 from kubeshare.node.escapes.debounce import REPEAT_SECONDS, PersistentFindings
 from kubeshare.node.escapes.detection import (
     FOREIGN,
+    HUNG,
     MPS_CLIENT,
     OVER_LIMIT,
     UNHELD,
@@ -140,6 +141,21 @@ def test_a_client_of_an_mps_server_is_found_unless_something_worse_is() -> None:
     assert found(look(client)) == [(UNHELD, 1)]
     foreign = msgspec.structs.replace(use(1, 0, "b"), claims=("a-claim",), mps=True)
     assert found(look(foreign, connected=held)) == [(FOREIGN, 1)]
+
+
+def test_work_that_does_not_end_is_found_with_its_process_where_it_is_known() -> None:
+    connected = {"a-claim": frozenset({1, 2})}
+
+    def hung(*uses: GpuUse, pids: frozenset[int] = frozenset()) -> list[tuple[str, int, bool]]:
+        known = {"connected": connected, "hung": {"a-claim": {GPUS[0]: pids}}}
+        return [(one.reason, one.pid, one.is_certain) for one in detect(look(*uses, **known))[0]]
+
+    assert hung(use(1)) == [(HUNG, 1, True)]
+    assert hung(use(1), use(2)) == [(HUNG, 2, False)]
+    assert hung(use(1), use(2), pids=frozenset({1})) == [(HUNG, 1, True)]
+    assert hung(use(1), use(3)) == [(HUNG, 1, True), (UNHELD, 3, True)], "3 has no library"
+    assert hung(use(1, gpu=GPUS[1])) == [], "that GPU does other work"
+    assert hung() == []
 
 
 def test_a_grant_without_a_memory_limit_is_not_over_it() -> None:

@@ -225,6 +225,41 @@ def test_a_client_of_an_mps_server_is_an_event_and_never_ended(
         assert process.poll() is None
 
 
+@pytest.mark.parametrize("policy", ["report", "kill"])
+def test_a_kernel_that_never_ends_is_an_event_and_its_process_is_ended_on_request(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, policy: EscapePolicy
+) -> None:
+    node = Node(tmp_path, policy)
+    with running() as process:
+        monkeypatch.setattr(client, "ask_connections", lambda _: {"claim": [process.pid]})
+        monkeypatch.setattr(client, "ask_hung", lambda _: {"claim": {A_GPU.uuid: []}})
+        node.uses(process.pid, 64 << 20)
+        [event] = node.look(times=2)
+        assert event.startswith(f"HungKernel: process {process.pid} of container main has work on")
+        assert node.counted("kubeshare_node_escapes_total", reason="HungKernel") == 1
+        if policy == "kill":
+            assert "is ended" in event
+            assert process.wait(DEADLINE_S) == -9
+        else:
+            assert "until its work ends the pod is charged" in event
+            assert process.poll() is None
+
+
+def test_of_several_processes_that_may_have_hung_none_is_ended(
+    strict_node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with running() as process, running() as other:
+        pids = [process.pid, other.pid]
+        monkeypatch.setattr(client, "ask_connections", lambda _: {"claim": pids})
+        monkeypatch.setattr(client, "ask_hung", lambda _: {"claim": {A_GPU.uuid: []}})
+        for pid in pids:
+            strict_node.uses(pid, 64 << 20)
+        [event] = strict_node.look(times=3)
+        assert event.startswith("HungKernel: one of several processes, possibly process")
+        assert "or end it" in event
+        assert [process.poll(), other.poll()] == [None, None]
+
+
 def test_by_default_nobody_is_ended(node: Node) -> None:
     with running() as process:
         node.uses(process.pid, 3 * LIMIT)

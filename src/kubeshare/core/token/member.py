@@ -24,6 +24,7 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
         longest_wait_ns: the longest wait that ended.
         state: ``open``, ``closing``, ``waiting``, ``held back`` (waiting at its limit),
             ``hung`` or ``idle``.
+        owes_report: whether it was bypassed and has reported no end of its work since.
     """
 
     name: str
@@ -42,6 +43,7 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
     waited_ns: int
     longest_wait_ns: int
     state: str
+    owes_report: bool
 
 
 class Member:
@@ -162,6 +164,7 @@ class Member:
             waited_ns=tally.waited_ns + (now - self.waiting_since_ns if share.waits else 0),
             longest_wait_ns=tally.longest_wait_ns,
             state=self._state(share),
+            owes_report=share.owes_report,
         )
 
     def _state(self, share: MemberShare) -> str:

@@ -16,6 +16,9 @@ what ends one client of a server ends all.
 Where the containers of a pod have different grants, the mount also says which one a process
 uses.
 
+A grant whose work on a GPU the token daemon no longer waits for is *hung*: the finding is about the
+process whose kernel does not end, where that is known.
+
 A grant is charged for what the library tracks, and for what the driver counts beyond that
 (contexts, modules, processes without the library): its *overhead*, which the library
 subtracts from the limit.
@@ -25,18 +28,19 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Literal
 
-from msgspec import Struct
+from msgspec import Struct, structs
 
 from kubeshare.node.cgroups import CgroupIds
 from kubeshare.tokens.files.grants import Grant, GrantedPod
 from kubeshare.tokens.overheads import Overheads
 
-Reason = Literal["UnheldProcess", "MemoryOverLimit", "ForeignProcess", "MpsClient"]
+Reason = Literal["UnheldProcess", "MemoryOverLimit", "ForeignProcess", "MpsClient", "HungKernel"]
 
 UNHELD: Final[Reason] = "UnheldProcess"
 OVER_LIMIT: Final[Reason] = "MemoryOverLimit"
 FOREIGN: Final[Reason] = "ForeignProcess"
 MPS_CLIENT: Final[Reason] = "MpsClient"
+HUNG: Final[Reason] = "HungKernel"
 
 
 class GpuUse(Struct, frozen=True, kw_only=True):
@@ -70,6 +74,8 @@ class Sample(Struct, frozen=True, kw_only=True):
         containers: id → the pod's uid and the container's name, from the API server.
         connected: grant → pids of the processes that are connected to the token daemon.
         accounts: grant → pid → GPU → bytes that the library tracks.
+        hung: grant → GPU → pids of which the token daemon knows that their work has not ended;
+            it does not see those of containers.
     """
 
     grants: tuple[Grant, ...]
@@ -77,6 +83,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     containers: Mapping[str, tuple[str, str]]
     connected: Mapping[str, frozenset[int]]
     accounts: Mapping[str, Mapping[int, Mapping[str, int]]]
+    hung: Mapping[str, Mapping[str, frozenset[int]]] = {}
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -92,6 +99,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         gpus: their UUIDs.
         used_bytes: what the driver counts.
         limit_bytes: what the grant allows.
+        is_certain: whether it is this process, and not another one of the grant.
     """
 
     reason: Reason
@@ -103,11 +111,13 @@ class Finding(Struct, frozen=True, kw_only=True):
     gpus: tuple[str, ...]
     used_bytes: int
     limit_bytes: int
+    is_certain: bool = True
 
     @property
     def key(self) -> tuple[object, ...]:
         """Identifies the same finding in the next sample."""
-        process = () if self.reason == OVER_LIMIT else (self.pid, self.started)
+        is_of_the_grant = self.reason == OVER_LIMIT or not self.is_certain
+        process = () if is_of_the_grant else (self.pid, self.started)
         return (self.reason, self.claim, self.gpus, *process)
 
 
@@ -126,9 +136,12 @@ def detect(sample: Sample) -> tuple[list[Finding], Overheads]:
         for uses in by_process.values()
         if (reason := _reason(uses)) is not None
     ]
-    for (_, uuid), uses in by_gpu.items():
+    for (claim, uuid), uses in by_gpu.items():
         if _used(uses) > limit_of(uses[0].grant, uuid):
             findings.append(_finding(OVER_LIMIT, uses, max(uses, key=_suspicion)))
+        hung = sample.hung.get(claim, {}).get(uuid)
+        if hung is not None:
+            findings.append(_hung(uses, hung))
     findings.sort(key=lambda found: (found.claim, found.reason, found.gpus, found.pid))
     return findings, dict(_overheads(sample, by_gpu))
 
@@ -238,6 +251,14 @@ def _finding(reason: Reason, uses: list[_Owned], worst: _Owned) -> Finding:
         used_bytes=_used(uses),
         limit_bytes=sum(limit_of(grant, uuid) for uuid in gpus),
     )
+
+
+def _hung(uses: list[_Owned], pids: frozenset[int]) -> Finding:
+    """Of the processes that the daemon named, or of all that it may mean."""
+    held = [owned for owned in uses if owned.held and not owned.foreign]
+    suspects = [owned for owned in held if owned.use.pid in pids] or held or uses
+    found = _finding(HUNG, uses, max(suspects, key=lambda owned: owned.use.pid))
+    return structs.replace(found, is_certain=len({owned.use.pid for owned in suspects}) == 1)
 
 
 def _overheads(

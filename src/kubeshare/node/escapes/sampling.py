@@ -76,6 +76,7 @@ class Sampler:
             containers=containers,
             connected=self._connected(),
             accounts=_maximum(before, self._accounts(grants)),
+            hung=self._hung(),
         )
 
     def use(self, found: GpuProcess) -> GpuUse | None:
@@ -126,6 +127,15 @@ class Sampler:
             }
         except (DaemonMissingError, client.RequestRefusedError):
             return {}  # the counters suffice; a missing daemon is reported elsewhere
+
+    def _hung(self) -> dict[str, dict[str, frozenset[int]]]:
+        try:
+            return {
+                claim: {uuid: frozenset(pids) for uuid, pids in gpus.items()}
+                for claim, gpus in client.ask_hung(self._paths).items()
+            }
+        except (DaemonMissingError, client.RequestRefusedError):
+            return {}
 
     def _accounts(self, grants: tuple[Grant, ...]) -> dict[str, dict[int, dict[str, int]]]:
         return {

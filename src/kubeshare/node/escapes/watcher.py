@@ -20,6 +20,7 @@ from kubeshare.kube.resources import PODS
 from kubeshare.node.escapes.debounce import PersistentFindings
 from kubeshare.node.escapes.detection import (
     FOREIGN,
+    HUNG,
     MPS_CLIENT,
     OVER_LIMIT,
     UNHELD,
@@ -49,11 +50,13 @@ _ADVICE: Final[Mapping[Reason, str]] = {
     FOREIGN: "A share belongs to one pod: delete the other pod, and let it ask for a share itself",
     MPS_CLIENT: "KubeShare starts no MPS server: end the one that this pod has found, or give its "
     "clients whole GPUs",
+    HUNG: "Let it launch kernels of less than 15 s, or end it: until its work ends the pod is "
+    "charged for all of the GPU's time",
 }
 _ENDED: Final[Mapping[Reason, str]] = {
     **_ADVICE,
     **dict.fromkeys(
-        (UNHELD, OVER_LIMIT, FOREIGN),
+        (UNHELD, OVER_LIMIT, FOREIGN, HUNG),
         "The process is ended, as this cluster's administrator asked for",
     ),
 }
@@ -123,7 +126,8 @@ class EscapeWatch:
             self._report(finding)
         if self._policy == "kill":
             for finding in self._findings.lasting:
-                if finding.reason != MPS_CLIENT:  # its time and its memory are held
+                # Time and memory of an MPS client are held.
+                if finding.is_certain and finding.reason != MPS_CLIENT:
                     await self._kill(finding)
         await self._send_overheads(self._overheads.add(overheads))
 
@@ -138,7 +142,8 @@ class EscapeWatch:
             used_bytes=finding.used_bytes,
             limit_bytes=finding.limit_bytes,
         )
-        advice = _ENDED if self._policy == "kill" else _ADVICE
+        is_ended = self._policy == "kill" and finding.is_certain
+        advice = _ENDED if is_ended else _ADVICE
         note = f"{describe(finding)}. {advice[finding.reason]}"
         self._events.emit(_reference(finding), finding.reason, "Watching", note, type=WARNING)
         self._metrics.reported.labels(finding.reason).inc()
@@ -189,6 +194,12 @@ def describe(finding: Finding) -> str:
         return (
             f"{who} uses {gpus} through an MPS server: a fatal error of any client of that server "
             "ends this process, and one of this process ends them"
+        )
+    if finding.reason == HUNG:
+        one_of = "" if finding.is_certain else "one of several processes, possibly "
+        return (
+            f"{one_of}{who} has work on {gpus} that did not end in time, or is stopped: others are "
+            "served beside it"
         )
     return (
         f"the pod uses {used} of {gpus}, more than its limit of "
