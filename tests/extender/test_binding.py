@@ -187,6 +187,7 @@ FAULTS = {
 WRITES = ("vgpus/status", "pods/binding")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("times", [1, 3])
 @pytest.mark.parametrize("write", WRITES)
 @pytest.mark.parametrize("fault", FAULTS)

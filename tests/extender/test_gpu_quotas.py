@@ -26,6 +26,7 @@ from kubeshare.simulator.control import Fault
 REPLICAS = ("extender", "extender/second")
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("seed", range(3))
 def test_many_pods_through_two_replicas_beside_the_scheduler_stay_within(seed: int) -> None:
     @scenario(n1=4, n2=4)
@@ -108,6 +109,7 @@ async def test_the_filter_names_the_quota_and_each_node_that_it_excludes(
     assert (status, "GPUQuota gpus is 0.5" in error) == (500, True)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("write", range(1, 13))
 def test_a_replica_that_is_killed_at_a_write_leaves_nothing_that_counts(write: int) -> None:
     @scenario(n1=1, n2=1)

@@ -79,6 +79,7 @@ async def test_one_node_fits_and_the_bound_pod_gets_the_annotations_of_gpu_admis
     await cluster.until(lambda: not published(cluster, "a"))
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("cores", "gpus"),
     [
@@ -372,6 +373,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("resource", ["vgpus/status", "pods"])
 @pytest.mark.parametrize("fault", FAULTS)
 def test_a_fault_at_a_write_leaves_the_pod_running_with_one_share(

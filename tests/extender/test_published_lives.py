@@ -28,6 +28,8 @@ from kubeshare.cli.inspect.tables import summary
 from kubeshare.core.units import GI
 from kubeshare.kube.resources import NODES, PODS, Raw
 
+pytestmark = pytest.mark.slow
+
 SCHEDULER = Path(__file__).parents[2] / "examples" / "gpushare" / "kube-scheduler.yaml"
 GPU_COUNT = "aliyun.com/gpu-count"
 PREFIX = "ALIYUN_COM_GPU_MEM_"

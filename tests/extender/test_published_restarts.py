@@ -14,6 +14,8 @@ from kubeshare.api.types.v1 import GPUNODES
 from kubeshare.dialects.write_back import VCUDA_INDEX as INDEX
 from kubeshare.kube.resources import PODS, Raw
 
+pytestmark = pytest.mark.slow
+
 OTHER = {"manifests": "scheduler", "extender": "extender"}
 """Door → the program that decides."""
 

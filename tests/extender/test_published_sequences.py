@@ -15,6 +15,8 @@ from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.dialects.write_back import VCUDA_INDEX as INDEX
 
+pytestmark = pytest.mark.slow
+
 
 @pytest.mark.parametrize("door", DOORS)
 def test_the_test_of_gpu_admission(door: str) -> None:

@@ -97,7 +97,7 @@ def test_a_lease_is_taken_renewed_and_released(kubeconfig: Path) -> None:
                 version = taken["metadata"]["resourceVersion"]
                 while taken["metadata"]["resourceVersion"] == version:
                     taken = await client.get(LEASES, "program", NAMESPACE)
-                    await asyncio.sleep(0.02)
+                    await asyncio.sleep(0.5)
 
             await elector.run(work)
             released = await client.get(LEASES, "program", NAMESPACE)

@@ -7,6 +7,7 @@ from functools import partial
 import msgspec
 import pytest
 
+import samples
 from fakes.cluster import FakeCluster, run_scenario
 from fakes.cluster.doors import DOORS, begin, link_six, place
 from fakes.cluster.predicates import placed
@@ -22,7 +23,7 @@ from kubeshare.core.units import MICROS, Memory
 from kubeshare.dialects.vcuda import BLOCK
 from kubeshare.dialects.write_back import VCUDA_INDEX as INDEX
 
-TIMES = 1000
+TIMES = samples.count(whole=1000, sample=200)
 LINKS = (v1.GPULink(a=0, b=1, link="PXB"), v1.GPULink(a=2, b=3, link="PIX"))
 SHARE = Demand(
     uid="p", name="p", request_micros=400_000, limit_micros=400_000, memory=Memory(bytes=4 * BLOCK)
@@ -68,6 +69,7 @@ def shuffled(draw: random.Random, names: Sequence[str]) -> tuple[list[v1.VGPU], 
     return vgpus, gpunodes
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize("demand", DEMANDS.values(), ids=DEMANDS)
 def test_the_uuids_of_a_decision_do_not_depend_on_any_order(demand: Demand) -> None:
     draw = random.Random(51)

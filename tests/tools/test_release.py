@@ -50,6 +50,7 @@ def test_a_wheel_with_too_much_or_too_little_is_refused(
         release.check_wheel(wheel)
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_the_image_context_has_all_that_the_containerfile_copies(tmp_path: Path) -> None:
     path = tmp_path / "context.tar.gz"

@@ -310,6 +310,7 @@ async def moved_at_last(cluster: FakeCluster) -> None:
     assert pods_of(cluster) == before
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("fault", FAULTS)
 @pytest.mark.parametrize("number", range(1, RECORDS + 1))
 def test_recording_that_is_cut_off_at_any_write_goes_on(number: int, fault: str) -> None:
@@ -325,6 +326,7 @@ def test_recording_that_is_cut_off_at_any_write_goes_on(number: int, fault: str)
     run()
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", range(1, MOVE_WRITES + 1))
 def test_a_move_that_is_cut_off_at_any_write_goes_on(number: int) -> None:
     @scenario(n1=2, n2=2)

@@ -11,6 +11,7 @@ from pathlib import Path
 import msgspec
 import pytest
 
+import samples
 from core.builders import a_demand, a_device, a_holder, a_node
 from core.clusters import POLICIES, Asker, Cluster
 from core.gang.clusters import a_cluster, obeys, some_members
@@ -324,11 +325,12 @@ def test_alike_members_on_few_nodes_use_the_fewest_domains_and_of_one_the_fewest
     assert {(1, 1), (1, 2), (2, 2)} <= sizes
 
 
+@pytest.mark.sampled
 @pytest.mark.parametrize(("name", "cluster", "demand"), POLICIES)
 def test_labels_and_models_bind_inside_a_scope(name: str, cluster: Cluster, demand: Asker) -> None:
     """Whatever is placed can be recorded, and few nodes cost no gang its place."""
     source, decide = random.Random(4), policy(name)
-    for _ in range(60):
+    for _ in range(samples.count(whole=60, sample=20)):
         ledger = cluster(source)
         before = Ledger(ledger.nodes.values(), ledger.devices.values())
         members = [demand(source, number) for number in range(source.randint(1, 4))]

@@ -85,6 +85,7 @@ def test_a_table_of_functions_is_no_caller(tmp_path: Path) -> None:
     assert circles.report(circles.graph(tmp_path, compiled(tmp_path, sources))) == []
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_the_device_library_has_no_other_circle() -> None:
     library = SOURCES / "device_library"

@@ -46,6 +46,7 @@ def test_the_sample_has_every_trouble() -> None:
     assert {point.trouble for point in sample(SIMPLE)} == set(TROUBLES)
 
 
+@pytest.mark.slow
 def test_one_life_survives_one_trouble_at_every_third_write() -> None:
     tally = Tally()
     for point in list(points(SIMPLE, ["writer killed after it"]))[::3]:

@@ -18,6 +18,8 @@ REPLICAS = ("scheduler", "devices", "scheduler/second", "devices/second")
 TAKEN_OVER = 15.0
 """Seconds within which another replica leads after the leader was killed."""
 RENEWED_EVERY = 3.2
+PHASES = (0, 4, *(pytest.param(each, marks=pytest.mark.slow) for each in (1, 2, 3, 5, 6, 7)))
+"""Eighths of that time; two of them are quick enough for ``make test-fast``."""
 
 
 def leader(cluster: FakeCluster, program: str) -> str:
@@ -33,7 +35,7 @@ async def both_led(cluster: FakeCluster) -> None:
 
 
 @pytest.mark.parametrize("program", PROGRAMS)
-@pytest.mark.parametrize("phase", range(8))
+@pytest.mark.parametrize("phase", PHASES)
 def test_a_killed_leader_is_replaced_within_fifteen_seconds(program: str, phase: int) -> None:
     """The leader is killed at different times between two renewals."""
 
