@@ -12,6 +12,7 @@
 EXPORT void *deep_linked(const char *name);
 EXPORT void *deep_dlsym(const char *name);
 EXPORT void *next_dlsym(const char *name);
+EXPORT void *default_dlsym(const char *name);
 
 void *deep_linked(const char *name) {
     if (strcmp(name, "cuLaunchKernel") == 0)
@@ -26,5 +27,10 @@ void *deep_dlsym(const char *name) {
 /* Not a tail call, which would make this function's caller the caller of dlsym. */
 void *next_dlsym(const char *name) {
     void *volatile found = dlsym(RTLD_NEXT, name);
+    return found;
+}
+
+void *default_dlsym(const char *name) {
+    void *volatile found = dlsym(RTLD_DEFAULT, name);
     return found;
 }

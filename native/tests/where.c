@@ -11,6 +11,7 @@
  *   deep-linked NAME                what an object that is linked to the driver has under a name
  *                                   when it was opened with RTLD_DEEPBIND (deepbind.c)
  *   deep-dlsym NAME                 dlsym of such an object
+ *   local NAME                      RTLD_DEFAULT of that object, opened without it
  *   behind NAME                     RTLD_NEXT of that object, opened without it
  *   address NAME VERSION FLAGS      cuGetProcAddress, five arguments
  *   address-v1 NAME VERSION FLAGS   cuGetProcAddress, four arguments; both were themselves found
@@ -113,7 +114,7 @@ static void *of_deepbind(char **words) {
 static void *of_behind(char **words) {
     void *object = dlopen("libdeepbind.so", RTLD_NOW | RTLD_LOCAL);
     void *(*ask)(const char *);
-    *(void **)&ask = dlsym(object, "next_dlsym");
+    *(void **)&ask = dlsym(object, strcmp(words[0], "local") == 0 ? "default_dlsym" : "next_dlsym");
     return ask != NULL ? ask(words[1]) : NULL;
 }
 
@@ -138,6 +139,7 @@ static const struct way {
     {"deep-linked", 2, of_deepbind   },
     {"deep-dlsym",  2, of_deepbind   },
     {"behind",      2, of_behind     },
+    {"local",       2, of_behind     },
     {"address",     4, by_address    },
     {"address-v1",  4, by_address_v1 },
     {"trampoline",  2, of_trampoline },

@@ -145,18 +145,77 @@ static void *_Atomic real_dlsym;
 static void *_Atomic real_dlvsym;
 static void *_Atomic real_dlopen;
 static void *_Atomic real_dlerror;
+static void *_Atomic real_iterate;
 
 typedef int iterate_function(int (*)(struct dl_phdr_info *, size_t, void *), void *);
 
 /* Unlike the others, which search once and early, this may run while a thread closes a library: the
  * lock of dl_iterate_phdr prevents that. */
 void *ks_next_symbol(const char *name, const void *caller) {
-    static void *_Atomic real_iterate;
     iterate_function *iterate = (iterate_function *)cached(&real_iterate, "dl_iterate_phdr");
     struct search search = {.name = name, .caller = caller};
     if (iterate != NULL)
         iterate(search_behind, &search);
     return search.found;
+}
+
+typedef int describe_function(const void *, Dl_info *, void **, int);
+
+/* The object that contains an address, in whatever namespace; NULL if none does. */
+static struct link_map *containing(const void *address) {
+    static void *_Atomic real_dladdr1;
+    describe_function *describe = (describe_function *)cached(&real_dladdr1, "dladdr1");
+    Dl_info info;
+    void *object = NULL;
+    if (describe == NULL || describe(address, &info, &object, RTLD_DL_LINKMAP) == 0)
+        return NULL;
+    return object;
+}
+
+/* Several of its names: libraries that stand in for the driver have one or the other of them. */
+static bool exports_the_drivers_names(const struct link_map *object) {
+    static const char *const names[] = {"cuInit",           "cuDriverGetVersion",
+                                        "cuGetExportTable", "cuGetProcAddress",
+                                        "cuMemAlloc_v2",    "cuLaunchKernel"};
+    struct tables tables;
+    if (object->l_ld == _DYNAMIC || !read_tables(object, &tables))
+        return false;
+    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
+        if (look_up(&tables, object->l_addr, names[i]) == NULL)
+            return false;
+    }
+    return true;
+}
+
+struct question {
+    const struct link_map *object;
+    bool answer;
+};
+
+/* Called by dl_iterate_phdr, as search_behind is. */
+static int ask_own_namespace(struct dl_phdr_info *unused, size_t size, void *data) {
+    struct question *question = data;
+    const struct link_map *object = first_object();
+    (void)unused;
+    (void)size;
+    while (object != NULL && object != question->object)
+        object = object->l_next;
+    question->answer = object != NULL && exports_the_drivers_names(object);
+    return 1;
+}
+
+bool ks_is_in_driver(const void *address) {
+    struct question question = {.object = containing(address)};
+    iterate_function *iterate = (iterate_function *)cached(&real_iterate, "dl_iterate_phdr");
+    if (question.object != NULL && iterate != NULL)
+        iterate(ask_own_namespace, &question);
+    return question.answer;
+}
+
+void *ks_symbol_for(const void *caller, const char *name) {
+    void *(*symbol)(void *, const char *) = (void *(*)(void *, const char *))ks_real_dlsym();
+    struct link_map *object = containing(caller);
+    return object != NULL ? symbol(object, name) : NULL;
 }
 
 void *ks_real_dlsym(void) {

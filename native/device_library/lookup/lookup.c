@@ -74,6 +74,18 @@ static void *find_nothing(void) {
     return NULL;
 }
 
+static bool is_the_drivers(const char *name) {
+    return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+}
+
+/* A program may load a second driver, by a path or under another name. Its functions would not
+ * know the contexts of the first one, and are not hooked: it gets those of the first instead. */
+static void *the_only_drivers(const char *name, void *address) {
+    if (!is_the_drivers(name) || !ks_is_in_driver(address))
+        return address;
+    return ks_library_symbol("libcuda.so.1", name, true);
+}
+
 /* Also swaps dlsym and dlvsym themselves for this library's. */
 static void *swap(const char *name, void *address) {
     if (address == NULL)
@@ -82,16 +94,25 @@ static void *swap(const char *name, void *address) {
         return (void *)dlsym;
     if (address == ks_real_dlvsym())
         return (void *)dlvsym;
-    return ks_swap_exported(name, address);
+    void *only = the_only_drivers(name, address);
+    return only != NULL ? ks_swap_exported(name, only) : NULL;
 }
 
+/* Who asked last for RTLD_DEFAULT in this thread. */
+static _Thread_local const void *caller_of_default __attribute__((tls_model("initial-exec")));
+
 /* A search through everything that is loaded finds this library's export first. Without the library
- * it would find the next definition: none, with its dlerror, if no driver is loaded. */
+ * it would find the next definition: that of what the caller depends on, or none, with its dlerror,
+ * if no driver is loaded. */
 static void *dlsym_and_swap(void *handle, const char *name) {
     dlsym_function *real = (dlsym_function *)ks_real_dlsym();
     void *address = real(handle, name);
     if (ks_is_ours(name, address))
         address = real(RTLD_NEXT, name);
+    if (address == NULL && handle == RTLD_DEFAULT)
+        address = ks_symbol_for(caller_of_default, name);
+    if (ks_is_ours(name, address))
+        address = real(RTLD_NEXT, name); /* the program's own object depends on all */
     return swap(name, address);
 }
 
@@ -114,11 +135,12 @@ static void *swapped_version(void *handle, const char *name, const char *version
  * the real next one: the hook may call the caller's, and the two would recurse forever. */
 static bool is_next_the_drivers(const char *name, const void *caller) {
     void *next = ks_next_symbol(name, caller);
-    return next != NULL && ks_swap_exported(name, next) != next;
+    return next != NULL && swap(name, next) != next;
 }
 
 static bool is_ours(const char *name) {
-    return ks_is_same(name, "dlsym") || ks_is_same(name, "dlvsym") || ks_is_hooked(name);
+    return ks_is_same(name, "dlsym") || ks_is_same(name, "dlvsym") || ks_is_hooked(name) ||
+           is_the_drivers(name);
 }
 
 /* Returns the real function, one that calls it and swaps, or one that only swaps. */
@@ -139,6 +161,8 @@ __attribute__((used, visibility("hidden"))) void *ks_route_dlvsym(void *handle, 
 
 void *ks_route_dlsym(void *handle, const char *name, const void *caller) {
     void *const ways[] = {ks_real_dlsym(), (void *)dlsym_and_swap, (void *)swapped};
+    if (handle == RTLD_DEFAULT)
+        caller_of_default = caller;
     return route(ways, handle, name, caller);
 }
 

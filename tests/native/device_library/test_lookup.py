@@ -4,8 +4,12 @@ Each way by which a program gets a function has its test. Where a preloaded libr
 stand in front, the test says what the program gets.
 """
 
+import json
+import subprocess
+import sys
 from collections import defaultdict
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 from driver_api import rows
@@ -130,6 +134,62 @@ def test_the_path_by_which_the_driver_is_opened_makes_no_difference(where: Probe
         for path in (library, native.path("fakegpu") / library):
             answer = ask(where, "file", path, name)
             assert answer == {"file": OURS, "name": name, "error": False}
+
+
+@pytest.mark.parametrize("name", ["cuLaunchKernel", "cuDeviceGet"])
+def test_a_plugin_finds_what_it_finds_without_us(machine: Machine, where: Probe, name: str) -> None:
+    """A plugin that is linked to the driver and loaded for itself alone."""
+    tests = {"LD_LIBRARY_PATH": f"{native.path('fakegpu')}:{native.path('tests')}"}
+    with machine.run(["where"], tests, preload="") as alone:
+        assert ask(alone, "local", name) == {"file": DRIVER, "name": name, "error": False}
+        assert ask(alone, "local", "cuNoSuchThing")["error"]
+    assert ask(where, "local", name) == of_driver(row_of(name))
+    assert ask(where, "local", "cuNoSuchThing") == {"file": "", "name": "", "error": True}
+
+
+def row_of(symbol: str) -> Row:
+    return next(row for row in rows.read() if row.symbol == symbol)
+
+
+@pytest.fixture(params=["libcuda.so.1", "libcopy.so.1"])
+def copy(request: pytest.FixtureRequest, folder: Path) -> Path:
+    """Another driver, by this soname."""
+    content = native.path("fakegpu/libcuda.so.1").read_bytes()
+    path = folder / "another-driver.so"
+    path.write_bytes(content.replace(b"libcuda.so.1\0", f"{request.param}\0".encode()))
+    return path
+
+
+def test_a_second_driver_by_path_gives_the_functions_of_the_first(where: Probe, copy: Path) -> None:
+    assert ask(where, "symbol", "cuInit")["file"] == OURS
+    for row in driver_rows():
+        assert ask(where, "file", copy, row.symbol) == of_driver(row)
+
+
+COPY_PAST_THE_LIMIT = """
+import ctypes, json, sys
+drivers = [ctypes.CDLL(path) for path in sys.argv[1:]]
+cuda, context, pointer = drivers[-1], ctypes.c_void_p(), ctypes.c_uint64()
+results = [cuda.cuInit(0), cuda.cuDevicePrimaryCtxRetain(ctypes.byref(context), 0),
+           cuda.cuCtxSetCurrent(context)]
+results += [cuda.cuMemAlloc_v2(ctypes.byref(pointer), ctypes.c_size_t(512 << 20))
+            for _ in range(3)]
+print(json.dumps(results))
+"""
+
+
+@pytest.mark.parametrize("first", [[], ["libcuda.so.1"]])
+def test_memory_of_a_second_driver_is_limited(
+    machine: Machine, session: FakeSession, copy: Path, first: list[str]
+) -> None:
+    preload = {"LD_PRELOAD": str(machine.library)}
+    done = subprocess.run(
+        [sys.executable, "-c", COPY_PAST_THE_LIMIT, *first, copy],
+        env=machine.environment() | session.environment | preload,
+        capture_output=True,
+        check=True,
+    )
+    assert json.loads(done.stdout) == [0, 0, 0, 0, 0, 2]
 
 
 @pytest.fixture
