@@ -52,6 +52,11 @@ int ks_cell_of_device(CUdevice device) {
     return known - 2;
 }
 
+bool ks_device_exists(CUdevice device) {
+    int devices = 0;
+    return KS_DRIVER(device_get_count)(&devices) == CUDA_SUCCESS && device >= 0 && device < devices;
+}
+
 bool ks_current_cell(int *cell) {
     CUdevice device;
     if (KS_DRIVER(context_get_device)(&device) != CUDA_SUCCESS)

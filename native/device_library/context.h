@@ -28,6 +28,9 @@ CUresult ks_context_end_stream(CUresult (*real)(CUstream), CUstream stream);
  * ends are behind all work so far. */
 void ks_contexts_gather(void);
 
+/* Whether this process sees such a device. If not, the driver says so. */
+bool ks_device_exists(CUdevice device);
+
 /* Records events behind all work that this process gave a GPU. */
 void ks_finish_begin(unsigned cell);
 

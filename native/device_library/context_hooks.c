@@ -14,6 +14,8 @@
 
 static CUresult may_have_context(CUdevice device) {
     const int cell = ks_cell_of_device(device);
+    if (!ks_device_exists(device))
+        return CUDA_SUCCESS;
     if (cell == KS_NO_CELL) {
         ks_debug("device %d is not of this session", device);
         return CUDA_ERROR_NOT_PERMITTED;

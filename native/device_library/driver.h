@@ -286,6 +286,7 @@ enum {
 enum {
     CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT = 16,
     CU_DEVICE_ATTRIBUTE_MAX_THREADS_PER_MULTIPROCESSOR = 39,
+    CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_SUPPORTED = 121,
 };
 
 /* ---- NVML ----------------------------------------------------------------------- */

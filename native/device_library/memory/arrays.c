@@ -19,35 +19,52 @@ static struct ks_array_3d deferred(const struct ks_array_3d *description) {
     return twin;
 }
 
-static uint64_t bytes_of_array(const struct ks_array_3d *description) {
+struct size {
+    uint64_t bytes;
+    CUresult refused; /* the driver's result for such an array; CUDA_SUCCESS if it has none */
+};
+
+/* A driver that knows such twins refuses only that of an array which it refuses too. */
+static struct size estimate(const struct ks_array_3d *description, unsigned int levels,
+                            CUdevice device, CUresult refused) {
+    int defers = 0;
+    KS_DRIVER(device_attribute)(&defers, CU_DEVICE_ATTRIBUTE_DEFERRED_MAPPING_SUPPORTED, device);
+    return (struct size){ks_array_bytes(description, levels), defers != 0 ? refused : CUDA_SUCCESS};
+}
+
+static struct size size_of_array(const struct ks_array_3d *description) {
     const struct ks_array_3d twin = deferred(description);
     struct ks_array_requirements requirements;
     CUdevice device;
     CUarray array;
-    if ((description->flags & WITHOUT_MEMORY) != 0)
-        return 0;
-    if (KS_DRIVER(context_get_device)(&device) != CUDA_SUCCESS ||
-        KS_REAL(cuArray3DCreate_v2)(&array, &twin) != CUDA_SUCCESS)
-        return ks_array_bytes(description, 1);
-    const CUresult result = KS_DRIVER(array_requirements)(&requirements, array, device);
+    if ((description->flags & WITHOUT_MEMORY) != 0 ||
+        KS_DRIVER(context_get_device)(&device) != CUDA_SUCCESS)
+        return (struct size){0, CUDA_SUCCESS};
+    CUresult result = KS_REAL(cuArray3DCreate_v2)(&array, &twin);
+    if (result != CUDA_SUCCESS)
+        return estimate(description, 1, device, result);
+    result = KS_DRIVER(array_requirements)(&requirements, array, device);
     KS_REAL(cuArrayDestroy)(array);
-    return result == CUDA_SUCCESS ? requirements.bytes : ks_array_bytes(description, 1);
+    return result == CUDA_SUCCESS ? (struct size){requirements.bytes, CUDA_SUCCESS}
+                                  : estimate(description, 1, device, CUDA_SUCCESS);
 }
 
-static uint64_t bytes_of_mipmapped_array(const struct ks_array_3d *description,
-                                         unsigned int levels) {
+static struct size size_of_mipmapped_array(const struct ks_array_3d *description,
+                                           unsigned int levels) {
     const struct ks_array_3d twin = deferred(description);
     struct ks_array_requirements requirements;
     CUdevice device;
     CUmipmappedArray array;
-    if ((description->flags & WITHOUT_MEMORY) != 0)
-        return 0;
-    if (KS_DRIVER(context_get_device)(&device) != CUDA_SUCCESS ||
-        KS_REAL(cuMipmappedArrayCreate)(&array, &twin, levels) != CUDA_SUCCESS)
-        return ks_array_bytes(description, levels);
-    const CUresult result = KS_DRIVER(mipmapped_array_requirements)(&requirements, array, device);
+    if ((description->flags & WITHOUT_MEMORY) != 0 ||
+        KS_DRIVER(context_get_device)(&device) != CUDA_SUCCESS)
+        return (struct size){0, CUDA_SUCCESS};
+    CUresult result = KS_REAL(cuMipmappedArrayCreate)(&array, &twin, levels);
+    if (result != CUDA_SUCCESS)
+        return estimate(description, levels, device, result);
+    result = KS_DRIVER(mipmapped_array_requirements)(&requirements, array, device);
     KS_REAL(cuMipmappedArrayDestroy)(array);
-    return result == CUDA_SUCCESS ? requirements.bytes : ks_array_bytes(description, levels);
+    return result == CUDA_SUCCESS ? (struct size){requirements.bytes, CUDA_SUCCESS}
+                                  : estimate(description, levels, device, CUDA_SUCCESS);
 }
 
 static void undo(uint64_t array) {
@@ -72,10 +89,24 @@ static void undo_mipmapped(uint64_t array) {
                                  .channels = (description)->channels,                              \
                                  .flags = (description)->flags})
 
-#define KS_CREATE_ARRAY(description_3d, call)                                                      \
-    if (description == NULL)                                                                       \
+/* What exceeds the limit is refused with the driver's own error if the driver would refuse it. */
+#define KS_CREATE_SIZED(kind, size_expression, call, undo)                                         \
+    if (description == NULL || array == NULL)                                                      \
         return (call);                                                                             \
-    KS_ALLOCATE(KS_ARRAY, bytes_of_array(description_3d), array, call, undo)
+    const struct size size = size_expression;                                                      \
+    struct ks_allocation allocation;                                                               \
+    CUresult result;                                                                               \
+    if (!ks_describe(&allocation, kind, size.bytes, &result))                                      \
+        return (call);                                                                             \
+    if (result == CUDA_SUCCESS && ks_charge(allocation.cell, allocation.bytes) != CUDA_SUCCESS)    \
+        result = size.refused != CUDA_SUCCESS ? size.refused : CUDA_ERROR_OUT_OF_MEMORY;           \
+    if (result != CUDA_SUCCESS)                                                                    \
+        return result;                                                                             \
+    result = (call);                                                                               \
+    return ks_book(&allocation, KS_HANDLE(result, array), result, undo)
+
+#define KS_CREATE_ARRAY(description_3d, call)                                                      \
+    KS_CREATE_SIZED(KS_ARRAY, size_of_array(description_3d), call, undo)
 
 int cuArrayCreate(CUarray *array, const struct ks_array_v1 *description) {
     KS_CREATE_ARRAY(KS_FLAT(description), KS_REAL(cuArrayCreate)(array, description));
@@ -105,10 +136,8 @@ int cuArrayDestroy(CUarray array) {
 
 int cuMipmappedArrayCreate(CUmipmappedArray *array, const struct ks_array_3d *description,
                            unsigned int levels) {
-    if (description == NULL)
-        return KS_REAL(cuMipmappedArrayCreate)(array, description, levels);
-    KS_ALLOCATE(KS_MIPMAPPED_ARRAY, bytes_of_mipmapped_array(description, levels), array,
-                KS_REAL(cuMipmappedArrayCreate)(array, description, levels), undo_mipmapped);
+    KS_CREATE_SIZED(KS_MIPMAPPED_ARRAY, size_of_mipmapped_array(description, levels),
+                    KS_REAL(cuMipmappedArrayCreate)(array, description, levels), undo_mipmapped);
 }
 
 int cuMipmappedArrayDestroy(CUmipmappedArray array) {

@@ -35,7 +35,7 @@ bool ks_describe(struct ks_allocation *allocation, enum ks_kind kind, uint64_t b
 
 bool ks_describe_on(struct ks_allocation *allocation, enum ks_kind kind, CUdevice device,
                     uint64_t bytes, CUresult *refusal) {
-    if (!ks_session_is_open())
+    if (!ks_session_is_open() || !ks_device_exists(device))
         return false;
     fill(allocation, kind, ks_cell_of_device(device), bytes, refusal);
     return true;
