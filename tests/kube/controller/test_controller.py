@@ -443,3 +443,29 @@ def test_what_is_there_at_the_start_is_added_and_no_news(server: FakeApiServer) 
             task.cancel()
 
     run_virtual(main())
+
+
+def test_what_changes_overtakes_what_was_there_at_the_start(server: FakeApiServer) -> None:
+    for number in range(5):
+        server.seed(PODS, {"metadata": {"name": f"p{number}", "namespace": "a"}})
+    seen: list[str] = []
+
+    async def reconcile(key: Key) -> None:
+        seen.append(key.name)
+        await asyncio.sleep(1)
+
+    async def main() -> None:
+        reflector = Reflector(server.client(), PODS)
+        watching = asyncio.create_task(reflector.run())
+        await reflector.wait_for_sync()
+        controller: Controller[Key] = Controller("test", reconcile)
+        controller.watch(reflector, own_key)
+        working = asyncio.create_task(controller.run())
+        await expect_count(seen, 1)
+        server.seed(PODS, {"metadata": {"name": "new", "namespace": "a"}})
+        await expect_count(seen, 6)
+        assert "new" in seen[1:3]
+        for task in (watching, working):
+            task.cancel()
+
+    run_virtual(main())

@@ -6,6 +6,7 @@ import urllib.request
 from functools import partial
 
 import pytest
+from prometheus_client import CONTENT_TYPE_LATEST
 
 from deadlines import DEADLINE_S
 from kube.expectations import expect_value
@@ -25,6 +26,11 @@ def fetch(port: int, path: str, method: str = "GET") -> tuple[int, str]:
             return answer.status, answer.read().decode()
     except urllib.error.HTTPError as error:
         return error.code, error.read().decode()
+
+
+def content_type(port: int, path: str) -> str:
+    with urllib.request.urlopen(f"http://127.0.0.1:{port}{path}", timeout=DEADLINE_S) as answer:
+        return str(answer.headers["content-type"])
 
 
 def test_probes_and_metrics_report_the_state(server: FakeApiServer) -> None:
@@ -155,9 +161,12 @@ def test_pages_of_a_program_are_served_beside_the_probes() -> None:
         running = asyncio.create_task(health.run())
         await health.listening.wait()
         ask = partial(asyncio.to_thread, partial(fetch, health.port))
+        kind_of = partial(asyncio.to_thread, partial(content_type, health.port))
         assert await ask("/version") == (503, "the daemon is away\n")
         away.clear()
         assert await ask("/version") == (200, '{"version": "1"}')
+        assert await kind_of("/version") == "application/json"
+        assert await kind_of("/metrics") == CONTENT_TYPE_LATEST
         assert await ask("/other") == (404, "try /livez, /readyz, /metrics, /version\n")
         running.cancel()
 
