@@ -53,3 +53,12 @@ def test_the_first_holder_makes_an_idle_vgpu_active() -> None:
     assert after["status"]["phase"] == "Active"
     assert [one["demand"] for one in after["status"]["holders"]] == ["d"]
     assert after["status"]["summary"]["holders"] == 1
+
+
+@pytest.mark.parametrize("present", [(), ("a",)])
+def test_several_holders_come_in_one_write(present: tuple[str, ...]) -> None:
+    before = stored("Active", *present)
+    vgpu = msgspec.convert(before, VGPU)
+    after = json_patch(before, holders.add(vgpu, holder("d"), holder("e")))
+    assert [one["demand"] for one in after["status"]["holders"]] == [*present, "d", "e"]
+    assert after["status"]["summary"]["holders"] == len(present) + 2

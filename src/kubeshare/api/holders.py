@@ -85,16 +85,17 @@ def identities(vgpu: VGPU | None) -> Identities:
     return frozenset((each.demand, each.share) for each in found)
 
 
-def add(vgpu: VGPU, holder: Holder) -> list[Operation]:
-    """Operations that append ``holder``."""
-    holders = (*vgpu.status.holders, holder)
+def add(vgpu: VGPU, *new: Holder) -> list[Operation]:
+    """Operations that append holders, in one write."""
+    summary = _set_summary((*vgpu.status.holders, *new))
+    entries = [msgspec.to_builtins(holder) for holder in new]
     if vgpu.status.holders:
-        entry = {"op": "add", "path": "/status/holders/-", "value": msgspec.to_builtins(holder)}
-        return [*_same_holders(vgpu), entry, _set_summary(holders)]
+        path = "/status/holders/-"
+        added = [{"op": "add", "path": path, "value": entry} for entry in entries]
+        return [*_same_holders(vgpu), *added, summary]
     # `status` is always there, by its default in the CRD; an empty list in it may be absent.
-    first = _set("holders", [msgspec.to_builtins(holder)])
     phase = [_set("phase", "Active")] if vgpu.status.phase == "Idle" else []
-    return [_same_version(vgpu), *phase, first, _set_summary(holders)]
+    return [_same_version(vgpu), *phase, _set("holders", entries), summary]
 
 
 def remove(vgpu: VGPU, *demands: str) -> list[Operation]:

@@ -1,15 +1,16 @@
 """Reconciles requesters: schedules each one and binds it.
 
-Decisions are made one at a time, and each sees the shares that the one before reserved. So two
-demands of 0.6 are never placed on one GPU, and no write is refused for that reason. Binding
-takes two more writes, which run in the background while the next decision is made.
+Decisions are made one at a time, or for several queued requesters at once (see ``batch``), and each
+sees the shares that the one before reserved. So two demands of 0.6 are never placed on one GPU,
+and no write is refused for that reason. Binding takes two more writes, which run in the background
+while the next decision is made.
 
 If a write is refused all the same, another writer changed the cluster: the state is read again
 and the decision is made again, a bounded number of times.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from functools import partial
 from typing import Final, TypeAlias
 
@@ -24,6 +25,7 @@ from kubeshare.core.gang import near_to
 from kubeshare.core.quota.rows import FIELDS
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.controller.controller import InBackground, Outcome, RequeueAfter, earliest
+from kubeshare.scheduler.batch import MAX_BATCH, BatchScheduler
 from kubeshare.scheduler.context import SchedulingContext
 from kubeshare.scheduler.explanations import Explanation
 from kubeshare.scheduler.gang.scheduling import GangScheduler
@@ -52,6 +54,7 @@ class Scheduler:
         gangs: schedules gangs.
         unschedulable: the requesters to try again when the cluster changes.
         metrics: counts decisions.
+        upcoming: returns so many of the requesters that are reconciled next.
     """
 
     def __init__(
@@ -60,9 +63,12 @@ class Scheduler:
         gangs: GangScheduler,
         unschedulable: UnschedulableQueue[RequesterKey],
         metrics: Metrics,
+        upcoming: Callable[[int], Sequence[RequesterKey]],
     ) -> None:
         self._context = context
         self._gangs = gangs
+        self._batches = BatchScheduler(context, metrics)
+        self._upcoming = upcoming
         self._unschedulable = unschedulable
         self._metrics = metrics
 
@@ -120,6 +126,8 @@ class Scheduler:
             result = await self._gangs.schedule(requester, gang)
             if result is not None:
                 return earliest(result.retry, retry)
+        elif not self._context.pool.held_by(demand.uid):
+            await self._batches.reserve([requester.key, *self._upcoming(MAX_BATCH - 1)])
         held = self._context.pool.held_by(demand.uid)
         if held:
             resume = partial(self._context.binder.resume, requester, demand, held)
@@ -138,6 +146,7 @@ class Scheduler:
         policy = context.nominations.policy(anyone, [requester.uid], priority, now)
         decision = decide(policy, ledger, demand, eligible)
         self._metrics.decisions.labels(decision.outcome).inc()
+        self._batches.note(fits=decision.node is not None)
         if decision.node is not None:
             await context.pool.reserve(demand, decision, demand.attempt + 1)
             context.nominations.remove(str(requester.key))

@@ -154,7 +154,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
         nominations=nominations,
     )
     gangs = GangScheduler(context, informers.configuration, queue.add)
-    scheduler = Scheduler(context, gangs, unschedulable, metrics)
+    scheduler = Scheduler(context, gangs, unschedulable, metrics, queue.upcoming)
     controller: Controller[RequesterKey] = Controller(
         "scheduler", scheduler.reconcile, workers=1, background=CONCURRENT_BINDS, queue=queue
     )

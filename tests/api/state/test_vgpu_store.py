@@ -9,7 +9,7 @@ import pytest
 from fakes import manifests
 from kubeshare.api import holders
 from kubeshare.api.holders import holder_of
-from kubeshare.api.state.vgpu_store import StaleDecisionError, VGPUStore
+from kubeshare.api.state.vgpu_store import Reservation, StaleDecisionError, VGPUStore
 from kubeshare.api.types.v1 import VGPU, VGPUS
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand, Memory
@@ -114,6 +114,29 @@ def test_of_several_gpus_all_are_taken_or_none() -> None:
         assert held(server, "a") == held(server, "b") == []
         await pool.reserve(TWO, bound("a", "b"), attempt=1)
         assert len(held(server, "a")) == len(held(server, "b")) == 1
+
+    with_pool(scenario, "a", "b")
+
+
+OTHERS = tuple(
+    Demand(uid=uid, name=uid, namespace="d", request_micros=200_000, memory=Memory(bytes=1))
+    for uid in ("v", "w")
+)
+
+
+def test_the_holders_of_several_demands_come_and_go_in_one_write_a_vgpu() -> None:
+    async def scenario(server: FakeApiServer, pool: VGPUStore) -> None:
+        decisions = ((TWO, bound("a", "b")), *((each, bound("a")) for each in OTHERS))
+        reservations = [Reservation(demand, decision, 1) for demand, decision in decisions]
+        touch(server, "b")
+        with pytest.raises(StaleDecisionError):
+            await pool.reserve_all(reservations)
+        assert held(server, "a") == held(server, "b") == []
+        touched = server.writes
+        await pool.reserve_all(reservations)
+        assert [each["demand"] for each in held(server, "a")] == ["u", "v", "w"]
+        assert [each["demand"] for each in held(server, "b")] == ["u"]
+        assert server.writes == touched + 2
 
     with_pool(scenario, "a", "b")
 

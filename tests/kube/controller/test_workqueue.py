@@ -125,6 +125,21 @@ def test_the_lowest_priority_number_is_taken_first_then_the_oldest_key() -> None
     run_virtual(main())
 
 
+def test_upcoming_keys_are_shown_in_order_and_stay_queued() -> None:
+    async def main() -> None:
+        queue: WorkQueue[str] = WorkQueue(priority=lambda key: key != "first")
+        queue.add("listed", initial=True)
+        for key in ("a", "first", "b"):
+            queue.add(key)
+        assert queue.upcoming(3) == ["first", "a", "b"]
+        assert queue.upcoming(9) == ["first", "a", "b", "listed"]
+        assert await queue.get() == "first"
+        assert queue.upcoming(1) == ["a"]
+        assert len(queue) == 3
+
+    run_virtual(main())
+
+
 def test_a_key_moves_up_when_it_is_added_again_with_a_lower_number() -> None:
     async def main() -> None:
         ranks = {"a": 0, "b": 1}

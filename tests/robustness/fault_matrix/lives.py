@@ -69,6 +69,17 @@ async def _together(cluster: FakeCluster) -> None:
     await expect_sharepod_phase(cluster, "a", "Succeeded")
 
 
+async def _batch(cluster: FakeCluster) -> None:
+    """Four SharePods that are decided at once run on two GPUs and are deleted."""
+    names = "abcd"
+    for name in names:
+        cluster.share(name, "0.4")
+    await expect_running(cluster, *names)
+    for name in names:
+        cluster.delete(name)
+    await expect_no_vgpus(cluster)
+
+
 async def _queue(cluster: FakeCluster) -> None:
     """A SharePod is pending until another one releases the only GPU."""
     cluster.share("a", "0.7")
@@ -328,6 +339,7 @@ async def _taken_back(cluster: FakeCluster) -> None:
 LIVES = {
     "alone": Life(_alone, {"n1": 1}),
     "together": Life(_together, {"n1": 1}),
+    "batch": Life(_batch, {"n1": 2}),
     "queue": Life(_queue, {"n1": 1}),
     "named": Life(_named, {"n1": 1}),
     "failing": Life(_failing, {"n1": 1}),

@@ -6,8 +6,8 @@ a rule of the CRD bounds the sums of the holders. A refused patch is no failure:
 read again, and the decision is made again.
 """
 
+from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from operator import itemgetter
 from typing import NamedTuple, Protocol
 
 from kubeshare.api import holders
@@ -16,7 +16,7 @@ from kubeshare.api.holders import Identities, Operation, holder_of
 from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.state.namespace_usage import NamespaceUsage, Usage
 from kubeshare.api.types.constants import POOL_STATIC
-from kubeshare.api.types.v1 import VGPU, VGPUS
+from kubeshare.api.types.v1 import VGPU, VGPUS, Holder
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.gpuid import object_name
@@ -223,7 +223,8 @@ class VGPUStore:
     async def reserve_all(self, reservations: Sequence[Reservation]) -> None:
         """Store decisions, all or none.
 
-        First all new vGPUs are created, then the holders are added in the order of their names.
+        First all new vGPUs are created, then the holders are added: in one write for each vGPU,
+        in the order of their names.
 
         Args:
             reservations: bound decisions, each made from the state after those before it.
@@ -232,28 +233,23 @@ class VGPUStore:
             StaleDecisionError: the state has changed, or others have used a quota of the namespace
                 at the same moment; none of the demands holds anything.
         """
-        names = {name for each in reservations for name in each.decision.devices}
-        beside = {name: holders.identities(self.get(name)) for name in names}
+        holders_to_add: dict[str, list[tuple[str, Reservation]]] = defaultdict(list)
+        for reservation in reservations:
+            for share, name in reservation.decision.placements():
+                holders_to_add[name].append((share, reservation))
+        beside = {name: holders.identities(self.get(name)) for name in holders_to_add}
         for reservation in reservations:
             for device in reservation.decision.new:
                 await self.create(device, "onDemand")
-        holders_to_add = [
-            (name, share, each)
-            for each in reservations
-            for share, name in each.decision.placements()
-        ]
-        added: list[tuple[str, str]] = []
         written: dict[str, VGPU] = {}
-        for name, share, reservation in sorted(holders_to_add, key=itemgetter(0)):
+        for name, shares in sorted(holders_to_add.items()):
             try:
-                written[name] = await self._add(name, share, reservation, beside[name])
+                written[name] = await self._add(name, shares, beside[name])
             except StaleDecisionError:
-                await self._roll_back_all(written, added)
+                await self._roll_back_all(written.values(), reservations)
                 raise
-            beside[name] = holders.identities(written[name])
-            added.append((name, reservation.demand.uid))
         if exceeded := await self._exceeded_quota(reservations, written.values()):
-            await self._roll_back_all(written, added)
+            await self._roll_back_all(written.values(), reservations)
             raise StaleDecisionError(f"others have used a quota meanwhile: {exceeded}")
 
     async def _exceeded_quota(
@@ -410,40 +406,39 @@ class VGPUStore:
         self._unsettled.discard(device.id)
 
     async def _roll_back_all(
-        self, written: dict[str, VGPU], added: Sequence[tuple[str, str]]
+        self, written: Iterable[VGPU], reservations: Iterable[Reservation]
     ) -> None:
-        for name, demand in reversed(added):
-            if name in written:
-                await self._roll_back(written, name, demand)
+        demands = {each.demand.uid for each in reservations}
+        for vgpu in reversed([*written]):
+            await self._roll_back(vgpu, demands)
 
-    async def _roll_back(self, written: dict[str, VGPU], name: str, demand: str) -> None:
-        """Remove the holders of a demand from the very state that this program has written.
+    async def _roll_back(self, vgpu: VGPU, demands: Collection[str]) -> None:
+        """Remove the holders of demands from the very state that this program has written.
 
-        In a later state it may be the holder of another leader with the same decision: then it
-        stays, and the next reconciliation checks whether the requester names it.
+        In a later state they may be the holders of another leader with the same decisions: then
+        they stay, and the next reconciliation checks whether the requesters name them.
         """
-        vgpu = written.pop(name)
-        holder = holder_of(vgpu, demand)
-        if holder is None:
-            return  # another program has removed it
+        present = {each.demand for each in vgpu.status.holders if each.demand in demands}
+        if not present:
+            return  # another program has removed them
         try:
-            written[name] = await self._patch(vgpu, holders.remove(vgpu, demand))
+            await self._patch(vgpu, holders.remove(vgpu, *present))
         except (ConflictError, NotFoundError):
-            await self.refresh(name)
+            await self.refresh(vgpu.metadata.name)
 
     async def _add(
-        self, name: str, share_name: str, reservation: Reservation, beside: Identities
+        self, name: str, shares: Sequence[tuple[str, Reservation]], beside: Identities
     ) -> VGPU:
-        demand, vgpu = reservation.demand, self.get(name)
+        """Add the holders of shares, which are given by their names, to one vGPU."""
+        vgpu = self.get(name)
         if vgpu is None:
             raise StaleDecisionError(f"vGPU {name} is gone")
         if not holders.identities(vgpu) <= beside:
             raise StaleDecisionError(f"vGPU {name} has other holders meanwhile")
-        share = demand.named(share_name)
-        assert share is not None, "a decision places the shares of its demand"
-        holder = encode_share(demand, share, vgpu.spec.memory_bytes, reservation.attempt)
+        memory = vgpu.spec.memory_bytes
+        added = [_holder(each, share, memory) for share, each in shares]
         try:
-            return await self._patch(vgpu, holders.add(vgpu, holder))
+            return await self._patch(vgpu, holders.add(vgpu, *added))
         except (ConflictError, InvalidError, NotFoundError) as error:
             await self.refresh(name)
             raise StaleDecisionError(str(error)) from error
@@ -468,6 +463,13 @@ class _Names:
 
     def __contains__(self, name: object) -> bool:
         return self._store.get(str(name)) is not None
+
+
+def _holder(reservation: Reservation, share_name: str, memory_bytes: int) -> Holder:
+    """The holder of a share on a vGPU with so much memory."""
+    share = reservation.demand.named(share_name)
+    assert share is not None, "a decision places the shares of its demand"
+    return encode_share(reservation.demand, share, memory_bytes, reservation.attempt)
 
 
 def _identity(node: str, gpuid: str) -> str:

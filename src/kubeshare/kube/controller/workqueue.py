@@ -15,6 +15,7 @@ import asyncio
 import math
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable
+from itertools import chain, islice
 from typing import Final, Generic, TypeAlias, TypeVar
 
 K = TypeVar("K", bound=Hashable)
@@ -174,6 +175,11 @@ class WorkQueue(Generic[K]):
         self.on_taken(now - self._queued_at.pop(key))
         self._taken_at[key] = now
         return key
+
+    def upcoming(self, limit: int) -> list[K]:
+        """The keys that are taken next, in about that order; they stay queued."""
+        lanes = sorted(self._lanes)
+        return list(islice(chain.from_iterable(self._lanes[lane] for lane in lanes), limit))
 
     def done(self, key: K) -> None:
         """End the processing of a key; it is queued again if it was added in between."""

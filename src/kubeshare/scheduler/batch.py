@@ -1,0 +1,152 @@
+"""Reserves shares for several requesters, in one write for each vGPU.
+
+Every write of a vGPU costs the API server more the more holders it has, and the next decision waits
+for it. So while others are queued, decisions for them are made ahead, each in a ledger that holds
+those before it. Then the holders of each vGPU are written together. The requesters are reconciled
+one by one afterwards as always, find their shares and are bound to them, as after a restart.
+
+Only decisions that cannot differ from those made one by one are made ahead: they end before the
+first requester that does not fit, has other vGPUs than one, or belongs to a gang. If a write is
+refused, its requesters and those after it are decided one by one.
+"""
+
+import asyncio
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final, NamedTuple
+
+from kubeshare.api.predicates.eligibility import Eligible
+from kubeshare.api.state.vgpu_store import Reservation, StaleDecisionError
+from kubeshare.core.decision import Decision, commit
+from kubeshare.core.demand import Demand
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.kube.client.errors import ApiError
+from kubeshare.scheduler.context import SchedulingContext
+from kubeshare.scheduler.metrics import Metrics
+from kubeshare.scheduler.requesters.base import Requester, RequesterKey
+from kubeshare.scheduler.scheduling import decide
+
+MAX_BATCH: Final = 16
+"""The most requesters that are decided at once."""
+
+
+class _Member(NamedTuple):
+    requester: Requester
+    demand: Demand
+    eligible: Eligible
+
+
+class _Placed(NamedTuple):
+    member: _Member
+    decision: Decision
+
+
+class BatchScheduler:
+    """Reserves shares for requesters that are queued.
+
+    Args:
+        context: the collaborators of a decision.
+        metrics: counts decisions.
+    """
+
+    def __init__(self, context: SchedulingContext, metrics: Metrics) -> None:
+        self._context = context
+        self._metrics = metrics
+        self._fits = True  # the last requester that was decided did fit
+
+    def note(self, *, fits: bool) -> None:
+        """Note whether a requester that was decided alone fits.
+
+        Where one does not, the next ones may not either: then a batch would only decide twice.
+        """
+        self._fits = fits
+
+    async def reserve(self, keys: Sequence[RequesterKey]) -> None:
+        """Reserve shares for the first of these requesters that can be decided at once.
+
+        Args:
+            keys: in the order in which they are reconciled.
+
+        Raises:
+            ApiError: the API server does not answer; shares may be reserved.
+        """
+        if not self._fits:
+            return
+        members = await self._members(keys)
+        if len(members) < 2:
+            return
+        await self._context.pool.settle()
+        placed = self._place(members)
+        self._fits = bool(placed)
+        if len(placed) < 2:
+            return
+        for group in _by_vgpu(placed):
+            try:
+                await self._write(group)
+            except StaleDecisionError:
+                self._metrics.decisions.labels("stale").inc()
+                return
+
+    async def _members(self, keys: Iterable[RequesterKey]) -> list[_Member]:
+        """The requesters that are to be decided, up to one that has to be decided alone."""
+        members: list[_Member] = []
+        for key in keys:
+            requester = self._context.kinds[key.kind].get(key.key)
+            if requester is None or requester.finished or requester.decided:
+                continue
+            try:
+                demand = requester.demand()
+                alone = demand is None or requester.standing().gang is not None
+            except InvalidValueError:
+                continue
+            if demand is None or alone or requester.is_for_extender:
+                break
+            if self._context.pool.held_by(demand.uid):
+                continue
+            try:
+                await requester.prepare()
+            except ApiError:
+                break  # its own reconciliation reports it
+            if requester.not_ready or self._context.upgrades.outdated_program(demand):
+                break
+            eligible = self._context.candidates.of(requester, demand)
+            members.append(_Member(requester, demand, eligible))
+        return members
+
+    def _place(self, members: Iterable[_Member]) -> list[_Placed]:
+        """Decide one after the other, up to the first that is not placed on a single vGPU."""
+        context, now = self._context, asyncio.get_running_loop().time()
+        ledger = context.cluster_state.ledger()
+        placed: list[_Placed] = []
+        with ledger.what_if():
+            for member in members:
+                requester, demand, eligible = member
+                uids, priority = [requester.uid], requester.standing().priority
+                policy = context.nominations.policy(context.policy, uids, priority, now)
+                beside = [(each.decision.node or "", each.member.requester) for each in placed]
+                nodes = requester.filter_for_gang(eligible, beside)
+                decision = decide(policy, ledger, demand, nodes)
+                if len({*decision.devices}) != 1:
+                    break
+                commit(ledger, demand, decision)
+                placed.append(_Placed(member, decision))
+        return placed
+
+    async def _write(self, group: Sequence[_Placed]) -> None:
+        await self._context.pool.reserve_all(
+            [
+                Reservation(member.demand, decision, member.demand.attempt + 1)
+                for member, decision in group
+            ]
+        )
+        for member, decision in group:
+            self._metrics.decisions.labels(decision.outcome).inc()
+            self._context.nominations.remove(str(member.requester.key))
+
+
+def _by_vgpu(placed: Iterable[_Placed]) -> list[list[_Placed]]:
+    """Those on each vGPU, in the order of their first ones."""
+    groups: dict[str, list[_Placed]] = defaultdict(list)
+    for each in placed:
+        groups[each.decision.devices[0]].append(each)
+    return list(groups.values())
