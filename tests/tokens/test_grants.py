@@ -1,9 +1,13 @@
 """Grant files become sessions and statuses."""
 
+import errno
+import os
+
 import msgspec
 import pytest
 
 from deadlines import DEADLINE_S, eventually
+from kubeshare.tokens.files import statuses
 from kubeshare.tokens.files.grants import remove_grant, write_grant
 from kubeshare.tokens.files.statuses import read_status, wait_status
 from kubeshare.tokens.wire.protocol import PAGE_MAGIC, GateState, GrantState, MessageType
@@ -241,3 +245,36 @@ def test_a_postponed_change_ends_with_its_grant(daemon: RunningDaemon) -> None:
     daemon.grant(grant("d", 0.3))
 
     assert page.grant_state is GrantState.REFUSED, "another one's grant did not end this one"
+
+
+def test_the_files_of_a_grant_have_their_memory_before_anybody_writes_them(
+    daemon: RunningDaemon,
+) -> None:
+    daemon.grant(grant("a"))
+    made = [daemon.paths.claim("a") / "page", daemon.paths.counters("a"), daemon.paths.tally("a")]
+    for path in made:
+        found = path.stat()
+        assert found.st_blocks * 512 >= found.st_size > 0, path
+
+
+def test_a_full_run_folder_refuses_new_grants_and_ends_no_other(
+    daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    daemon.grant(grant("a"))
+    refused: list[object] = []
+
+    def refuse(*arguments: object) -> None:
+        refused.append(arguments[0])
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", refuse)
+        status = daemon.grant(grant("b"))
+        assert (status.state, "No space left on device" in status.reason) == ("REFUSED", True)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(statuses, "write_whole", refuse)
+        write_grant(daemon.paths, grant("c", 0.1))
+        eventually(lambda: daemon.paths.status("c") in refused, "the daemon could not answer")
+    assert Page(daemon.paths.claim("a") / "page").grant_state is GrantState.ACTIVE
+    assert daemon.grant(grant("d", 0.1)).state == "ACTIVE"

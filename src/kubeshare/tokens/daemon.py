@@ -204,6 +204,8 @@ class Daemon:
             write_status(self._paths, Status(claim=claim, state=state.name, reason=reason))  # type: ignore[arg-type]
         except GrantError as error:  # the file's name is not that of a claim
             log.warning("no answer possible", error=str(error))
+        except OSError as error:  # a full run folder; who waits asks again
+            log.warning("answer not written", claim=claim, error=str(error))
 
     def _end(self, name: str) -> None:
         """End the session of a grant file that is gone or names other GPUs."""

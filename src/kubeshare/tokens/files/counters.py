@@ -55,7 +55,8 @@ def make(path: Path) -> None:
     try:
         os.fchmod(file, _MODE)
         if os.fstat(file).st_size < COUNTERS_SIZE:
-            os.ftruncate(file, COUNTERS_SIZE)
+            # A write to a hole would end a process of the claim while the tmpfs is full.
+            os.posix_fallocate(file, 0, COUNTERS_SIZE)
         os.pwrite(file, COUNTERS_HEADER.pack(COUNTERS_MAGIC, VERSION, PROCESSES_MAX), 0)
     finally:
         os.close(file)

@@ -31,7 +31,7 @@ class Tallies:
         try:
             if os.fstat(file).st_size != size:
                 os.ftruncate(file, 0)
-                os.ftruncate(file, size)
+                os.posix_fallocate(file, 0, size)  # a write to a hole ends us on a full tmpfs
             self._map = mmap.mmap(file, size)
         finally:
             os.close(file)

@@ -53,7 +53,7 @@ class PageWriter:
         try:
             os.fchmod(file, _MODE)
             if os.fstat(file).st_size < size:
-                os.ftruncate(file, size)
+                os.posix_fallocate(file, 0, size)  # a write to a hole ends us on a full tmpfs
             self._map = mmap.mmap(file, size)
         finally:
             os.close(file)
