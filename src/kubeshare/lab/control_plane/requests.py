@@ -5,6 +5,7 @@ A TLS handshake costs more than most requests; who polls should pay it once.
 
 import http.client
 import json
+import select
 import ssl
 import threading
 from collections.abc import Sequence
@@ -62,15 +63,16 @@ class Requests:
         self, method: str, path: str, content: bytes | None, headers: Sequence[tuple[str, str]]
     ) -> tuple[int, str, bytes]:
         kept: http.client.HTTPSConnection | None = getattr(self._kept, "connection", None)
-        # The server may have closed a kept connection. A read is sent again over a new one;
-        # of a write it is not known whether the server got it.
+        # The server may have closed a kept connection. A read is sent again over a new one; of a
+        # write it is not known whether the server got it, so it is not sent where that shows.
         if kept is not None and method == "GET":
             try:
                 return self._over(kept, method, path, content, headers)
             except (http.client.HTTPException, OSError):
                 self._drop()
         try:
-            return self._over(self._connect(), method, path, content, headers)
+            connection = kept if kept is not None and _is_quiet(kept) else self._connect()
+            return self._over(connection, method, path, content, headers)
         except (http.client.HTTPException, OSError) as error:
             self._drop()
             raise LabError(f"{method} {self._url}{path}: {error}") from error
@@ -106,3 +108,12 @@ class Requests:
         connection.endheaders(content)
         answer = connection.getresponse()
         return answer.status, answer.reason, answer.read()
+
+
+def _is_quiet(kept: http.client.HTTPSConnection) -> bool:
+    """Whether a connection is open and has nothing to read: the end of it would be something."""
+    if kept.sock is None:
+        return False
+    readable = select.poll()
+    readable.register(kept.sock, select.POLLIN)
+    return not readable.poll(0)
