@@ -212,8 +212,11 @@ async def test_nobody_leaves_in_vain(cluster: FakeCluster) -> None:
     await cluster.run("low", "0.4", annotations=MARKED)
     cluster.share("high", "0.6", labels=high())
     await expect_decided(cluster, "high")
+    await cluster.quiet(5)
+    before = cluster.reconciles("scheduler")
     await cluster.quiet(30)
     assert evicted(cluster) == []
+    assert cluster.reconciles("scheduler") == before
 
 
 @scenario(n1=1)
