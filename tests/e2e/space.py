@@ -15,7 +15,8 @@ from kubeshare.api.types.constants import (
 
 IMAGE = "kubeshare:dev"
 BURN = ("burn", "--kernel-us", "1000", "--inflight", "8", "--seconds", "3600")
-REST = ("sleep", "3600")
+REST = ("timeout", "3600", "sleep", "infinity")
+"""Ends at SIGTERM, which the first process of a container ignores unless it handles it."""
 
 _RUNNING = (
     "apis/batch/v1/{}/cronjobs",

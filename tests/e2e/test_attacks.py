@@ -180,6 +180,8 @@ def test_a_pod_with_a_claim_and_without_a_holder_never_starts(
     (only,) = pod["status"]["containerStatuses"]
     assert "waiting" in only["state"]
     assert only["started"] is False
+    # Its kubelet waits for the end of the call, which is half a minute from its begin.
+    shared_space.delete("pod", forger)
 
 
 def thief(name: str, claim: str, **spec: Any) -> Raw:

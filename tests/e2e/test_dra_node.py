@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from e2e.space import Space, container
+from e2e.space import REST, Space, container
 from e2e.stage import Raw, Stage, eventually
 from kubeshare.api.types.constants import NVIDIA_DRA_DRIVER
 from kubeshare.lab.node import gpus
@@ -86,7 +86,7 @@ def native_pod(space: Space, name: str, uuid: str) -> None:
                 "terminationGracePeriodSeconds": 1,
                 "nodeSelector": ON_IT,
                 "resourceClaims": [{"name": "gpu", "resourceClaimName": name}],
-                "containers": [container(("sleep", "3600"), resources=resources)],
+                "containers": [container(REST, resources=resources)],
             },
         }
     )

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from e2e.manifests import claim, storage_class, template, volume
-from e2e.space import Space, container
+from e2e.space import REST, Space, container
 from e2e.stage import Raw, Stage, eventually
 
 pytestmark = pytest.mark.lab
@@ -19,7 +19,7 @@ NOTE = "ls /dev | grep -c nvidiactl > /data/{}; "
 """Writes 1 where the container has a GPU, and 0 where it has none."""
 
 
-def noting(name: str, then: str = "exec sleep 3600", **more: Any) -> Raw:
+def noting(name: str, then: str = f"exec {' '.join(REST)}", **more: Any) -> Raw:
     """A container that notes on the volume whether it has a GPU."""
     command = ("sh", "-c", NOTE.format(name) + then)
     return container(command, name=name, volumeMounts=[MOUNT], **more)

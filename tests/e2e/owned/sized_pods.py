@@ -12,7 +12,7 @@ from e2e.test_several_shares import LOOK_AROUND
 from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
 
 MANIFESTS, EXTENDER = DOORS = ("manifests", "extender")
-_ENDS_AT_ONCE: Final = ("sh", "-c", "trap 'exit 0' TERM; sleep 3600 & wait")
+_DEAF: Final = ("sleep", "3600")
 _VARIABLES: Final = "import os; print(json.dumps(dict(os.environ)))"
 PLACER: Final = {MANIFESTS: CONDITION_POD_SCHEDULED, EXTENDER: "PodScheduled"}
 """Door -> the condition in which the program behind it says why a pod waits."""
@@ -38,7 +38,7 @@ class SizedPods:
 
         It ends at once when it is deleted, or, where it is slow, when its time is over.
         """
-        command = REST if slow else _ENDS_AT_ONCE
+        command = _DEAF if slow else REST
         containers = [
             asking(each, command) | {"name": f"c{number}"} for number, each in enumerate(units)
         ]

@@ -184,7 +184,7 @@ def end_without_an_agent(six: Six) -> None:
     never = resting(100, 0) | {"image": "kubeshare:absent", "imagePullPolicy": "Never"}
     kept = six.place("pending", never)
     once = {"apiVersion": "v1", "kind": "Pod", "metadata": {"name": "failed"}}
-    script = f"while ! [ -e {STOP} ]; do sleep 0.1; done; exit 1"
+    script = f"while ! [ -e {STOP} ]; do sleep 0.2; done; exit 1"
     failing = resting(100, 0) | {"command": ["sh", "-c", script]}
     space.create(once | {"spec": {"restartPolicy": "Never", "containers": [failing]}})
     create(space, "deleted", resting(100, 0))

@@ -33,7 +33,7 @@ def asking(name: str, cores: int, blocks: int) -> Raw:
 def resting(cores: int, blocks: int) -> Raw:
     """A container that ends when it is told to, and is then started again."""
     limits = {CORE: str(cores), MEMORY: str(blocks)}
-    script = f"while ! [ -e {STOP} ]; do sleep 0.1; done"
+    script = f"trap 'exit 0' TERM; while ! [ -e {STOP} ]; do sleep 0.2; done"
     return container(["sh", "-c", script], resources={"limits": limits})
 
 
