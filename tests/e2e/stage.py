@@ -198,13 +198,17 @@ class Stage:
 
     def system_pods(self, component: str, node: str = "") -> list[Raw]:
         """The pods of one of KubeShare's programs, of one node or of all, that are to stay."""
+        return [
+            pod for pod in self._pods_of(component) if node in ("", pod["spec"].get("nodeName"))
+        ]
+
+    def _pods_of(self, *components: str) -> list[Raw]:
         label = "app.kubernetes.io/component"
         return [
             pod
             for pod in self.items(f"/api/v1/namespaces/{NAMESPACE}/pods")
-            if pod["metadata"].get("labels", {}).get(label) == component
+            if pod["metadata"].get("labels", {}).get(label) in components
             and "deletionTimestamp" not in pod["metadata"]
-            and node in ("", pod["spec"].get("nodeName"))
         ]
 
     def delete_pod(self, component: str, node: str = "") -> None:
@@ -329,8 +333,7 @@ class Stage:
             self.keep_log(pod["metadata"]["name"])
 
     def _own_pods(self) -> list[Raw]:
-        components = (DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON)
-        return [pod for component in components for pod in self.system_pods(component)]
+        return self._pods_of(DEVICE_MANAGER, NODE_AGENT, SCHEDULER, TOKEN_DAEMON)
 
 
 def _restarts(pod: Raw) -> int:
