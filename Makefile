@@ -131,8 +131,9 @@ ifeq ($(strip $(ARGS)),)
 	KUBESHARE_WHOLE=1 $(PYTEST) -q $(PARALLEL) tests/robustness/fault_matrix/test_replicas.py
 endif
 
-prove: native fault-matrix ## the whole fault matrix; floods of one tenant in the lab; each placement policy beside a slow one on a million random states; fresh examples of hypothesis; all of what make test samples
+prove: native fault-matrix ## the whole fault matrix, its points in the lab, and floods of one tenant there; each placement policy beside a slow one on a million random states; fresh examples of hypothesis; all of what make test samples
 	$(PYTEST) tests/e2e/test_floods.py tests/e2e/test_what_the_programs_said.py
+	PYTHONPATH=tests $(PYTHON) -m robustness.lab_faults
 	KUBESHARE_WHOLE=1 $(PYTEST) -q -m "hypothesis or sampled" --hypothesis-profile=fresh
 	PYTHONPATH=tests $(PYTHON) -m robustness.prove
 
