@@ -13,8 +13,10 @@ SLOWEST := --durations=30
 PARALLEL := -n auto --maxprocesses=8 --dist=loadgroup
 # Tests that measure time mostly wait: a few at once, and nothing else beside them.
 MEASURING := -n 3 --dist=loadgroup
-# These change what a node is and wait long for it: they have a lab of their own.
-NODE_TESTS := tests/lab tests/e2e/owned $(patsubst %,tests/e2e/test_%.py,migrating kinds_of_nodes dra_node restarts)
+# These change what a node is, or what runs on it: they have a lab to themselves.
+NODE_TESTS := tests/lab/test_lab.py tests/e2e/owned $(patsubst %,tests/e2e/test_%.py,migrating dra_node restarts killed)
+# Each of these boots a lab of its own.
+BOOTING_TESTS := tests/lab/test_lab_is_gone.py tests/e2e/test_kinds_of_nodes.py
 # What phases at once print, line by line. sed ends with its input, whatever interrupts make.
 label = 2>&1 | sed -u 's/^/$(1) | /'
 # Where it is set, every process of pytest would rewrite and compile all tests anew.
@@ -29,7 +31,7 @@ debian = if test "$$(id -u)" = 0 && command -v apt-get > /dev/null; \
   else echo "install $(1) (Debian's names), and run this again" >&2; false; fi
 
 .PHONY: help gcc jq setup native sanitizers lint lint-style lint-types lint-layers lint-native format \
-  test-fast test test-parallel test-lab test-lab-nodes test-serial flaky fault-matrix prove mutants \
+  test-fast test test-parallel test-lab test-lab-nodes test-lab-booting test-serial flaky fault-matrix prove mutants \
   bench bench-cluster bench-lab bench-gpu demo pythons release clean requirements
 
 help: ## list the targets
@@ -95,11 +97,11 @@ test-fast: native ## the tests that need no root, no network and no lab (under a
 	$(PYTEST) -q $(PARALLEL) --dist=load --hypothesis-profile=few -m "not lab and not apiserver and not slow and not serial" $(ARGS)
 
 # All phases run whatever the others found; the exit status says whether one failed. The labs mostly
-# wait, so the parallel phase runs beside them, with a low priority.
+# wait, so the parallel phase runs beside them, in the background.
 test: lint sanitizers jq ## everything that can be tested here: lint, fast, slow, API server, lab (ARGS="tests/core -k gang": a part)
 ifeq ($(strip $(ARGS)),)
 	@failed=; \
-	$(MAKE) --no-print-directory -k -j3 test-parallel test-lab test-lab-nodes || failed="$$failed parallel or lab"; \
+	$(MAKE) --no-print-directory -k -j4 test-parallel test-lab test-lab-nodes test-lab-booting || failed="$$failed parallel or lab"; \
 	$(MAKE) --no-print-directory test-serial || failed="$$failed serial"; \
 	if [ -n "$$failed" ]; then echo "make test: FAILED:$$failed (see $(REPORTS)/)"; exit 1; fi; \
 	echo "make test: passed"
@@ -108,14 +110,17 @@ else
 endif
 
 test-parallel:
-	@set -o pipefail; nice -n 19 $(PYTEST) $(PARALLEL) $(SLOWEST) --junitxml=$(REPORTS)/parallel.xml -m "not (lab or serial)" $(call label,parallel)
+	@set -o pipefail; $(PYTHON) tools/background.py $(PYTEST) $(PARALLEL) $(SLOWEST) --junitxml=$(REPORTS)/parallel.xml -m "not (lab or serial)" $(call label,parallel)
 
 test-lab:
-	@set -o pipefail; $(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/lab.xml -m "lab and not exhaustive" $(addprefix --ignore=,$(NODE_TESTS)) $(call label,lab)
+	@set -o pipefail; $(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/lab.xml -m "lab and not exhaustive" tests/e2e $(addprefix --ignore=,$(NODE_TESTS) $(BOOTING_TESTS)) $(call label,lab)
 
 # What the programs logged and asked for is read in each lab.
 test-lab-nodes:
 	@set -o pipefail; $(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/lab-nodes.xml -m lab $(NODE_TESTS) tests/e2e/test_what_the_programs_*.py $(call label,lab-nodes)
+
+test-lab-booting:
+	@set -o pipefail; $(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/lab-booting.xml -m lab $(BOOTING_TESTS) $(call label,lab-booting)
 
 test-serial:
 	$(PYTEST) $(MEASURING) $(SLOWEST) --junitxml=$(REPORTS)/serial.xml -m "serial and not lab"

@@ -70,7 +70,9 @@ def _place(item: pytest.Item) -> int:
         return -2 if first else -1
     path = item.path.as_posix()
     matching = [part for part in LAB_ORDER if f"/tests/{part}" in path]
-    return LAB_ORDER.index(max(matching, key=len)) if matching else 0
+    if not matching:
+        raise pytest.UsageError(f"{item.nodeid} is marked lab: tests/lab and tests/e2e have these")
+    return LAB_ORDER.index(max(matching, key=len))
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

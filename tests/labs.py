@@ -21,45 +21,47 @@ GONE: Final = "tg"
 
 _NAME: Final = re.compile(rf"(?:{CLUSTER}|{GONE})(?P<pid>\d+)-\d")
 _TRIES: Final = 9
-_LOCK: Final = Path(tempfile.gettempdir()) / "kubeshare-tests-boot.lock"
+_reserved: list[int] = []
+"""Descriptors with a lock on the addresses of this run's labs, until it ends."""
 
 
 def lab_of_this_run(purpose: str) -> Lab:
     """A lab that is not up yet, with a name and a range of addresses of its own.
 
-    Labs of test runs that were killed are taken down first.
+    Labs of test runs that were killed are taken down first. The addresses are reserved, since
+    they are in use only from its boot on.
 
     Raises:
         LabError: the addresses of nine names are in use.
     """
     _take_down_orphans()
-    for number in range(1, _TRIES + 1):
-        name = f"{purpose}{os.getpid()}-{number}"
-        try:
-            network.check_range(Layout(name))
-        except LabError:
-            if number == _TRIES:
-                raise
-        else:
-            break
-    return Lab(name)
+    names = (f"{purpose}{os.getpid()}-{number}" for number in range(1, _TRIES + 1))
+    for name in names:
+        if _reserve(Layout(name)):
+            return Lab(name)
+    raise LabError(f"the addresses of {_TRIES} labs are in use")
+
+
+def _reserve(layout: Layout) -> bool:
+    """Keep a lab's addresses for this run; False where another run or this machine has them."""
+    file = Path(tempfile.gettempdir()) / f"kubeshare-tests-{layout.network.replace('/', '-')}.lock"
+    descriptor = os.open(file, os.O_CREAT | os.O_RDWR | os.O_CLOEXEC, 0o600)
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        network.check_range(layout)
+    except (BlockingIOError, LabError):
+        os.close(descriptor)
+        return False
+    _reserved.append(descriptor)
+    return True
 
 
 @contextmanager
 def booted_lab(purpose: str, shape: Shape) -> Iterator[Lab]:
-    """A lab of this run that is up; down at the end.
-
-    Runs boot theirs one after another: the addresses of a lab are in use from its boot on.
-    """
-    with _LOCK.open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        lab = lab_of_this_run(purpose)
-        try:
-            lab.up(shape)
-        except BaseException:
-            lab.down()
-            raise
+    """A lab of this run that is up; down at the end."""
+    lab = lab_of_this_run(purpose)
     try:
+        lab.up(shape)
         yield lab
     finally:
         lab.down()

@@ -1,0 +1,50 @@
+"""What runs in the background has little weight, and leaves no control group behind."""
+
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from tools import background
+
+GROUP = "kubeshare-background-1"
+
+
+@pytest.mark.parametrize(
+    ("folder", "file", "weight"),
+    [(f"cpu/{GROUP}", "cpu.shares", "256"), (GROUP, "cpu.weight", "25")],
+    ids=["version-1", "version-2"],
+)
+def test_the_process_joins_a_group_of_little_weight(
+    tmp_path: Path, folder: str, file: str, weight: str
+) -> None:
+    made = tmp_path / folder
+    made.mkdir(parents=True)
+    (made / file).write_text("the default")
+    if made.parent == tmp_path:
+        (tmp_path / "cgroup.controllers").write_text("cpu")
+        (tmp_path / "cgroup.subtree_control").touch()
+
+    background.join(GROUP, tmp_path)
+
+    assert (made / file).read_text() == weight
+    assert (made / "cgroup.procs").read_text() == str(os.getpid())
+
+
+@pytest.mark.parametrize("allowed", [True, False])
+def test_the_command_runs_with_a_low_priority_and_its_group_goes(
+    tmp_path: Path, allowed: bool
+) -> None:
+    root = tmp_path / "cgroup"
+    (root / "cpu").mkdir(parents=True)
+    if not allowed:
+        (root / "cpu").rmdir()
+        (root / "cpu").touch()  # in which no group can be made
+    priority = tmp_path / "priority"
+    script = f"import os, sys; print(os.nice(0), file=open({str(priority)!r}, 'w')); sys.exit(3)"
+
+    assert background.run([sys.executable, "-c", script], root) == 3
+
+    assert priority.read_text() == f"{background.NICE}\n"
+    assert list(root.glob("cpu/*")) == []
