@@ -11,16 +11,23 @@ from kubeshare.tokens.wire.protocol import GateState, MessageType
 pytestmark = pytest.mark.native
 
 MILLISECOND_NS = 1_000_000
+DRIVERS = pytest.mark.parametrize("driver", [525, 550])
 FREE = 0
 """A stream that does not wait for the default one."""
 
 
-@pytest.fixture(params=[525, 550])
-def machine(request: pytest.FixtureRequest, folder: Path) -> Machine:
+@pytest.fixture
+def driver() -> int:
+    """The branch."""
+    return 525
+
+
+@pytest.fixture
+def machine(driver: int, folder: Path) -> Machine:
     state = folder / "gpus"
     state.mkdir()
     profile = folder / "old.profile"
-    profile.write_text(f"driver_version = {request.param}\n")
+    profile.write_text(f"driver_version = {driver}\n")
     return Machine(state, str(profile))
 
 
@@ -45,6 +52,7 @@ def close(session: FakeSession, connection: Connection) -> None:
     connection.send(MessageType.CLOSING, 0, session.page.epoch(0))
 
 
+@DRIVERS
 def test_little_is_queued_on_a_stream_of_its_own_when_a_turn_ends(
     machine: Machine, session: FakeSession, work: Probe, connection: Connection
 ) -> None:
@@ -84,3 +92,24 @@ def test_a_drain_keeps_no_other_thread_out_of_the_library(
     connection.expect(MessageType.BUSY)
     work.do("destroy", 1)
     assert connection.receive().type is MessageType.BUSY
+
+
+@pytest.mark.parametrize("driver", [550])  # the probe uses what came with 535
+@pytest.mark.parametrize("path", ["dlsym", "dlsym-ptsz"])
+def test_the_default_streams_are_metered_and_drained(
+    machine: Machine, session: FakeSession, path: str
+) -> None:
+    with machine.start(session.environment, path) as probe:
+        probe.do("init")
+        probe.do("retain", 0)
+        connection = session.accept()
+        session.open()
+        probe.send("launch", "kernel", 1000, 5000)
+        assert eventually(lambda: machine.gpu()["busy_ns"] > 100 * MILLISECOND_NS)
+        session.page.set_gate(0, GateState.CLOSING)
+        before = machine.gpu()["busy_ns"]
+        session.drain(connection)
+        drained = machine.gpu()["busy_ns"]
+        assert drained - before < 150 * MILLISECOND_NS
+        connection.expect(MessageType.WANT)
+        assert machine.gpu()["busy_ns"] == drained
