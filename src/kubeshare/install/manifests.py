@@ -141,6 +141,8 @@ def _rank(kind: str) -> int:
         "MutatingAdmissionPolicy",
         "MutatingAdmissionPolicyBinding",
         "PriorityClass",
+        "PriorityLevelConfiguration",
+        "FlowSchema",
         "DeviceClass",
         "ServiceAccount",
         "ClusterRole",
