@@ -142,6 +142,15 @@ def test_a_grant_is_revoked_when_its_holder_is_taken_away(
     assert (event["regarding"]["kind"], event["regarding"]["uid"]) == ("Pod", "a-uid")
 
 
+@pytest.mark.usefixtures("prepared")
+def test_at_the_start_every_grant_on_disk_is_looked_at(agent: Running) -> None:
+    async def act(running: Agent) -> object:
+        running.reconciler.start()
+        return await running.reconciler.grants.queue.get()
+
+    assert start(agent, act) == CLAIM.uid
+
+
 def test_a_grant_is_kept_where_only_the_store_has_lost_its_holder(
     prepared: Cluster, server: FakeApiServer, agent: Running
 ) -> None:
