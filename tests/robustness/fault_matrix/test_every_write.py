@@ -4,25 +4,16 @@
 """
 
 import sys
-from collections.abc import Iterator
 
 import pytest
-import structlog
 
 from robustness.fault_matrix.lives import LIVES
-from robustness.fault_matrix.matrix import Point, Tally, log_nothing, play, points, run_point
+from robustness.fault_matrix.matrix import Point, Tally, play, points, run_point
 from robustness.fault_matrix.sample import SIMPLE, sample
 from robustness.fault_matrix.troubles import TROUBLES
 
 FEWEST = 3
 """Sampled points of the shortest life."""
-
-
-@pytest.fixture(scope="module", autouse=True)
-def quiet() -> Iterator[None]:
-    log_nothing()
-    yield
-    structlog.reset_defaults()
 
 
 @pytest.mark.slow
