@@ -81,7 +81,8 @@ static bool is_the_drivers(const char *name) {
 /* A program may load a second driver, by a path or under another name. Its functions would not
  * know the contexts of the first one, and are not hooked: it gets those of the first instead. */
 static void *the_only_drivers(const char *name, void *address) {
-    if (!is_the_drivers(name) || !ks_is_in_driver(address))
+    if (!is_the_drivers(name) || address == ks_library_symbol("libcuda.so.1", name, false) ||
+        !ks_is_in_driver(address))
         return address;
     return ks_library_symbol("libcuda.so.1", name, true);
 }
