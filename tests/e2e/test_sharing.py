@@ -96,7 +96,7 @@ def test_kubectl_get_tells_it_at_a_glance(stage: Stage, shared_space: Space, pla
 def test_kubectl_describe_tells_how_it_came_about(shared_space: Space, place: Place) -> None:
     described = shared_space.describe("a")
 
-    assert f"new vGPU {place.gpuid} on node {place.node}" in described
+    assert f"vGPU {place.gpuid} on node {place.node}" in described
     assert f"share of {place.gpuid} ({place.uuid})" in described
 
 
