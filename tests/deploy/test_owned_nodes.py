@@ -93,6 +93,11 @@ def test_a_static_vgpu_is_shared_again_once_it_has_a_placeholder(
     patch_spec(cluster, vgpu, pool="onDemand", selectedUuid="")
 
 
+def test_the_memory_with_which_a_vgpu_was_created_stays(cluster: ApiServer, vgpu: str) -> None:
+    with pytest.raises(LabError, match="with which a vGPU was created does not change"):
+        patch_spec(cluster, vgpu, expectedMemoryBytes=32 << 30)
+
+
 @pytest.mark.usefixtures("may_do_everything")
 def test_the_device_manager_changes_only_the_pool(cluster: ApiServer, vgpu: str) -> None:
     as_it = f"--as={DEVICES}"

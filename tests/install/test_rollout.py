@@ -62,7 +62,7 @@ def test_a_cluster_that_is_too_old_is_told_from_which_version_on_it_would_do() -
             with pytest.raises(rollout.RolloutError) as caught:
                 await rollout.install(client, LOADED, deadline=1, say=lambda _: None)
         assert str(caught.value) == (
-            "MutatingAdmissionPolicy kubeshare-plain-pods: this cluster has no such kind in "
+            "MutatingAdmissionPolicy kubeshare-evictions: this cluster has no such kind in "
             "admissionregistration.k8s.io/v1: KubeShare needs Kubernetes 1.36 or later"
         )
 
