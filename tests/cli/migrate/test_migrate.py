@@ -13,6 +13,7 @@ from fakes.cluster.disruptions import cordon, label_node
 from fakes.cluster.gpushare import gated_pod, offer
 from fakes.cluster.legacy import ask_for, gpushare_pod, serve, stop, vcuda_pod
 from fakes.cluster.state import owned, the_pod
+from kubeshare.api.types.constants import ANNOTATION_PUBLISHED_LABELS
 from kubeshare.api.types.v1 import GPUNODES
 from kubeshare.cli.migrate import waiting
 from kubeshare.cli.migrate.cluster_reader import MigrationError, WaitedError
@@ -20,6 +21,14 @@ from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
 from kubeshare.kube.client.errors import ApiError
 from kubeshare.kube.resources import NODES, PODS
 from kubeshare.simulator.control import Fault
+
+
+def noted(cluster: FakeCluster, node: str) -> str | None:
+    """The labels of the former plugins that are noted on a node."""
+    found = cluster.server.stored(NODES, node)
+    assert found is not None
+    value: str | None = found["metadata"].get("annotations", {}).get(ANNOTATION_PUBLISHED_LABELS)
+    return value
 
 
 @scenario(n1=2, n2=2)
@@ -47,8 +56,10 @@ async def test_all_labels_of_the_former_plugins_go_and_come_back(cluster: FakeCl
     cluster.start()
     applied = await migrate(cluster, "apply", "n1")
     assert applied.fields["nodes"][0]["next"][0] == "kubectl label node n1 gpushare- cgpu-"
+    assert noted(cluster, "n1") == "gpushare,cgpu"
     given = await migrate(cluster, "back", "n1")
     assert given.fields["nodes"][0]["next"][1] == "kubectl label node n1 gpushare=true cgpu=true"
+    assert noted(cluster, "n1") is None
 
 
 @scenario(n1=2, n2=2)
@@ -379,6 +390,7 @@ async def test_back_keeps_the_pods_of_kubeshare_and_names_them(cluster: FakeClus
     given = await migrate(cluster, "back", "n1")
     assert given.code == 1
     assert "must end: default/ours" in given.text
+    assert noted(cluster, "n1") == "gpushare", "the command is to be run again"
     await expect_holders(cluster, ["ours"])
     await cluster.quiet(LONG)
     assert cluster.running("ours", "a", "b", "two")

@@ -11,7 +11,7 @@ from msgspec import Struct
 
 from kubeshare.api import holders, pod_state
 from kubeshare.api.owned_nodes import accepts_holders, is_requested
-from kubeshare.api.types.constants import LABEL_FAMILY, LABEL_GPUS
+from kubeshare.api.types.constants import ANNOTATION_PUBLISHED_LABELS, LABEL_FAMILY, LABEL_GPUS
 from kubeshare.api.types.core_v1 import NODES
 from kubeshare.api.types.v1 import VGPU, VGPUS
 from kubeshare.cli.migrate.cluster_reader import MigrationError, read_cluster
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from kubeshare.kube.client.client import Client
 
 _ATTEMPTS = 20
+_NO_PUBLISHED_LABELS = {"metadata": {"annotations": {ANNOTATION_PUBLISHED_LABELS: None}}}
 
 
 class GivenBack(Struct, frozen=True, kw_only=True):
@@ -97,10 +98,14 @@ async def _give_back_node(
     on_node = [each for each in map(pod_state.view, cluster.pods) if each.spec.node_name == name]
     ours = {str(each.metadata.key) for each in on_node if not has_gpu_from(each, family)}
     held = {f"{each.namespace}/{each.name}" for vgpu in vgpus for each in vgpu.status.holders}
+    sharing = tuple(sorted(ours & held))
+    if not sharing and ANNOTATION_PUBLISHED_LABELS in live.metadata.annotations:
+        # Last, because a command that is run again reads it.
+        await client.merge_patch(NODES, name, _NO_PUBLISHED_LABELS, field_manager=FIELD_MANAGER)
     return GivenBack(
         name=name,
         released=tuple(sorted(released)),
-        sharing=tuple(sorted(ours & held)),
+        sharing=sharing,
         former_labels=former_labels(live, family),
     )
 
