@@ -121,6 +121,7 @@ def test_a_server_that_has_gone_back_to_an_older_state_is_listed_again() -> None
     async def main() -> None:
         async with watching(server) as watched:
             snapshot = server.storage.snapshot()
+            watched.reflector.subscribe_to_restores(lambda: watched.changes.append("restored"))
             for name in ("c", "d", "e"):
                 seed(server, name)
             touch(server, "b")
@@ -129,6 +130,7 @@ def test_a_server_that_has_gone_back_to_an_older_state_is_listed_again() -> None
             server.restore(snapshot)
             seed(server, "f")
             await watched.expect_names({"a", "b", "f"}, seconds=5)
+            assert watched.changes[0] == "restored", "before the store is what was listed"
             assert watched.changes[-2:] == ["MODIFIED b", "ADDED f"]
             assert watched.reflector.restarts["restored"] == 1
             touch(server, "f")
