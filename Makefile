@@ -14,7 +14,7 @@ PARALLEL := -n auto --maxprocesses=8 --dist=loadgroup
 # Tests that measure time mostly wait: a few at once, and nothing else beside them.
 MEASURING := -n 3 --dist=loadgroup
 # These change what a node is, or what runs on it: they have a lab to themselves.
-NODE_TESTS := tests/lab/test_lab.py tests/e2e/owned $(patsubst %,tests/e2e/test_%.py,migrating dra_node restarts killed)
+NODE_TESTS := tests/lab/test_lab.py tests/e2e/owned $(patsubst %,tests/e2e/test_%.py,migrating dra_node restarts restored killed)
 # Each of these boots a lab of its own.
 BOOTING_TESTS := tests/lab/test_lab_is_gone.py tests/e2e/test_kinds_of_nodes.py
 # What phases at once print, line by line. sed ends with its input, whatever interrupts make.
