@@ -13,7 +13,7 @@ import pytest
 from fakes.node import A_GPU, NODE, OTHER_GPU, FixedGpus
 from kubeshare.core.topology.cpus import read_cpu_list
 from kubeshare.kube.controller.controller import RequeueAfter
-from kubeshare.kube.resources import PODS
+from kubeshare.kube.resources import EVENTS, PODS
 from kubeshare.node.agent import Agent
 from kubeshare.node.cpu.binder import CHECK_SECONDS, CpuBinder
 from node.cpu.machine import Machine
@@ -231,6 +231,7 @@ def test_a_container_whose_cpu_request_does_not_fit_near_its_gpu_may_use_all_cpu
     assert machine.cpus() == {"a/main": NEAR_A, "b/main": "", "c/main": NEAR_A}
     room = f"the CPUs {NEAR_A} have no room for its CPU request beside those of other containers"
     assert machine.events() == [("b", f"{NOT_BOUND}: {room}")]
+    assert [each["reason"] for each in machine.server.all(EVENTS)] == ["CPUsNotBound"]
 
 
 def test_what_the_kernel_refuses_is_reported(
