@@ -151,8 +151,8 @@ mutants: setup ## break the programs in thousands of small ways; nine in ten mus
 bench: native ## the numbers, as JSON lines with both sides in one run
 	PYTHONPATH=tests $(PYTHON) -m bench
 
-bench-cluster: setup ## SharePods a second, and what they cost, on a real API server (FULL=1: 10 000; NODES=, SHAREPODS=, RUNS=)
-	$(PYTHON) -m bench.cluster $(if $(FULL),--full) $(if $(NODES),--nodes $(NODES)) $(if $(SHAREPODS),--sharepods $(SHAREPODS)) $(if $(RUNS),--runs $(RUNS))
+bench-cluster: setup ## SharePods a second, and what they cost, on a real API server (FULL=1: 10 000; NODES=, SHAREPODS=, RUNS=, BEFORE=commit)
+	$(PYTHON) -m bench.cluster $(if $(FULL),--full) $(if $(NODES),--nodes $(NODES)) $(if $(SHAREPODS),--sharepods $(SHAREPODS)) $(if $(RUNS),--runs $(RUNS)) $(if $(BEFORE),--before $(BEFORE))
 
 bench-lab: native ## how long pods that share take to run, beside native ones, in the lab (root, ten minutes)
 	$(PYTHON) -m bench.lab

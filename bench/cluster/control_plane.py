@@ -7,7 +7,7 @@ import sys
 import urllib.request
 from collections import Counter
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
 
@@ -35,6 +35,7 @@ MODULES = {
     DEVICES: ("kubeshare.device_manager", "--placeholder-image", "none"),
     EXTENDER: ("kubeshare.extender",),
 }
+_STOCK = {"etcd", "kube-apiserver", "kube-scheduler"}
 _TICKS = os.sysconf("SC_CLK_TCK")
 _WRITES = re.compile(
     r'^apiserver_request_total\{[^}]*verb="(?:POST|PUT|PATCH|APPLY|DELETE)"[^}]*\} (\S+)$',
@@ -83,8 +84,8 @@ class Cluster:
 
     def cpu(self) -> dict[str, float]:
         """Seconds of CPU so far of all programs of the control plane, by name."""
-        stock = {**self.server.running, "kube-scheduler": self._stock}
-        return {name: _usage(one.pid).cpu for name, one in {**stock, **self._running}.items()}
+        pids = {name: one.pid for name, one in self._running.items()} | _stock_programs()
+        return {name: _usage(pid).cpu for name, pid in pids.items()}
 
     def asked(self) -> dict[str, Counter[tuple[str, str, str]]]:
         """Program -> how often it asked for (verb, resource[/subresource], namespace) so far."""
@@ -194,6 +195,18 @@ def _ready(port: int) -> bool:
             return bool(answer.status == 200)
     except OSError:
         return False
+
+
+def _stock_programs() -> dict[str, int]:
+    """Kubernetes' programs that this process has started: name -> pid."""
+    found = {}
+    for path in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            start, _, rest = path.read_text().rpartition(")")
+            pid, _, name = start.partition(" (")
+            if name in _STOCK and int(rest.split()[1]) == os.getpid():
+                found[name] = int(pid)
+    return found
 
 
 def _usage(pid: int) -> Usage:

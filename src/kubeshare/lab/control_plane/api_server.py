@@ -18,10 +18,9 @@ import tempfile
 import time
 import urllib.error
 import urllib.request
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any
 
 from msgspec import Struct
@@ -184,21 +183,14 @@ class ApiServer:
     Args:
         settings: how it was started.
         programs: the folder with kubectl.
-        running: its process and etcd's by name, if this process has started them.
 
     Attributes:
         requests: sends requests as the administrator.
     """
 
-    def __init__(
-        self,
-        settings: Settings,
-        programs: Path,
-        running: Mapping[str, processes.Process] = MappingProxyType({}),
-    ) -> None:
+    def __init__(self, settings: Settings, programs: Path) -> None:
         self.settings = settings
         self.programs = programs
-        self.running = running
         self.authority = Authority(settings.folder / "certificates")
         self.kubeconfig = write_admin_kubeconfig(settings, self.authority, "kubeshare-api-server")
         admin = self.authority.identity("admin", *ADMIN)
@@ -285,14 +277,14 @@ def local_api_server(progress: Progress | None = None, *admission: str) -> Itera
             admission=("NodeRestriction", *admission),
         )
         authority = Authority(folder / "certificates")
-        running: dict[str, processes.Process] = {}
+        running: list[processes.Process] = []
         try:
             for argv in (etcd_arguments(settings), api_server_arguments(settings, authority)):
                 log = folder / f"{argv[0]}.log"
-                running[argv[0]] = processes.start(_bound_to_us(argv, programs), log)
+                running.append(processes.start(_bound_to_us(argv, programs), log))
 
             def died() -> str | None:
-                if all(processes.alive(process) for process in running.values()):
+                if all(processes.alive(process) for process in running):
                     return None
                 logs = sorted(folder.glob("*.log"))
                 return "it ended:\n" + "\n".join(processes.tail(log) for log in logs)
@@ -302,6 +294,6 @@ def local_api_server(progress: Progress | None = None, *admission: str) -> Itera
                 "the API server",
                 still_possible=died,
             )
-            yield ApiServer(settings, programs, running)
+            yield ApiServer(settings, programs)
         finally:
-            processes.stop(reversed(running.values()), gently=False)
+            processes.stop(reversed(running), gently=False)
