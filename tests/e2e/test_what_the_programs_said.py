@@ -1,7 +1,7 @@
 """Reads what KubeShare's programs logged during all other tests of the lab, and their restarts.
 
-``LAB_ORDER`` in ``tests/conftest.py`` puts this module after all others. The logs of pods that
-tests ended, and of containers before their last restart, are kept.
+``LAB_ORDER`` in ``tests/conftest.py`` puts this module after all others but one. The logs of
+pods that tests ended, and of containers before their last restart, are kept.
 """
 
 import pytest
