@@ -18,7 +18,7 @@ from expectations.vgpus import (
 )
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.state import degraded, the_pod
+from fakes.cluster.state import degraded, is_same_pod, the_pod
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.device_manager.placeholder.recovery import FIRST_BACKOFF_SECONDS, MAX_ATTEMPTS
 from kubeshare.kube.resources import NODES, PODS
@@ -274,6 +274,26 @@ async def test_pods_of_a_gpu_that_has_failed_are_evicted_where_that_is_wanted(
     await expect_ready(cluster, "a")
     assert any(each.startswith("GPUEviction") for each in cluster.events("a"))
     await expect_vgpus(cluster, 1)
+
+
+@scenario(n1=1)
+async def test_pods_stay_on_a_gpu_whose_driver_is_too_old_for_new_shares(
+    cluster: FakeCluster,
+) -> None:
+    cluster.configure(gpuFailure="evict")
+    cluster.start()
+    await cluster.run("a")
+    pod = the_pod(cluster, "a")
+    report_gpu(cluster, healthy=True, message="its driver 470.256.02 is too old")
+    condition = await expect_degraded(cluster, "DriverTooOld")
+    assert "470.256.02" in condition["message"]
+    cluster.share("b")
+    await expect_pending(cluster, "b")
+    await cluster.quiet(60)
+    assert is_same_pod(cluster, pod), "an agent that is rolled out ends nothing"
+    report_gpu(cluster, healthy=True)
+    await expect_running(cluster, "b")
+    assert cluster.shares_gpu("a", "b")
 
 
 @scenario(n1=1, n2=1)

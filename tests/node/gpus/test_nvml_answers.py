@@ -216,13 +216,13 @@ def test_a_faulty_gpu_is_listed_with_the_fault(
         (b"580.95.05", ""),
     ],
 )
-def test_a_driver_that_is_too_old_makes_its_gpus_unhealthy(
+def test_gpus_of_a_driver_that_is_too_old_give_no_new_shares_and_are_healthy(
     driver: Driver, root: Path, version: bytes, message: str
 ) -> None:
     driver.version = version
     driver.gpus = [gpu(0)]
     (found,) = NvmlGpus(root).read().devices
-    assert (found.healthy, found.message) == (not message, message)
+    assert (found.gives_shares, found.healthy, found.message) == (not message, True, message)
 
 
 def test_a_gpu_on_which_mig_will_be_enabled_is_still_a_whole_one(

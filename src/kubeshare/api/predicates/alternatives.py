@@ -21,6 +21,7 @@ STUCK_REASONS: Final = frozenset(
         Reason.GPU_UNHEALTHY,
         Reason.PLACEHOLDER_LOST,
         Reason.UNRECORDED_PODS,
+        Reason.DRIVER_TOO_OLD,
         Reason.GPUS_OFFERED,
         Reason.GPUS_IN_USE,
         Reason.NODE_OWNED,

@@ -251,7 +251,7 @@ def _has_lost_gpu(vgpu: v1.VGPU, found: v1.GPUNode | None) -> bool:
 
 
 def _idle(found: v1.GPUNode, pool: Collection[v1.VGPU]) -> list[v1.GPUDevice]:
-    """The healthy GPUs that no pod uses and that no vGPU has or will get, by index."""
+    """The usable GPUs that no pod uses and that no vGPU has or will get, by index."""
     used = {uuid for vgpu in pool for uuid in (vgpu.spec.uuid, vgpu.spec.selected_uuid)}
     promised = Counter(
         FreeGpu(vgpu.spec.model, vgpu.spec.memory_bytes)
@@ -261,7 +261,7 @@ def _idle(found: v1.GPUNode, pool: Collection[v1.VGPU]) -> list[v1.GPUDevice]:
     idle = []
     for gpu in sorted(found.spec.devices, key=lambda gpu: gpu.index):
         taken = gpu.in_use or gpu.filler or gpu.unrecorded_pods
-        if not gpu.healthy or taken or gpu.uuid in used:
+        if not gpu.gives_shares or taken or gpu.uuid in used:
             continue
         if promised[_kind(gpu)] > 0:
             promised[_kind(gpu)] -= 1
@@ -288,11 +288,11 @@ def _selectable(gpu: v1.GPUDevice, spec: v1.GPUNodeSpec) -> SelectableGpu:
 
 
 def _healthy(uuid: str, found: v1.GPUNode | None) -> bool:
-    """Whether the GPU is healthy; a GPU that is not known yet counts as healthy."""
+    """Whether the GPU may take holders; a GPU that is not known yet may."""
     if not uuid:
         return True
     devices = found.spec.devices if found else ()
-    return any(gpu.healthy for gpu in devices if gpu.uuid == uuid)
+    return any(gpu.gives_shares for gpu in devices if gpu.uuid == uuid)
 
 
 def _fenced(vgpu: v1.VGPU, objects: ClusterObjects) -> bool:

@@ -46,4 +46,6 @@ def _gpu_line(gpu: GPUDevice, note: Note) -> str:
     words = [f"GPU{gpu.index}", gpu.model, format_memory(gpu.memory_bytes), gpu.uuid, note(gpu)]
     if not gpu.healthy:
         words.append(f"unhealthy: {gpu.message}")
+    elif gpu.message:
+        words.append(f"no new shares: {gpu.message}")
     return "  ".join(word for word in words if word)

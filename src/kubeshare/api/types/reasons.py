@@ -43,6 +43,7 @@ class Reason(StrEnum):
     GPU_UNHEALTHY = "GPUUnhealthy"
     PLACEHOLDER_LOST = "PlaceholderLost"
     UNRECORDED_PODS = "UnrecordedPods"
+    DRIVER_TOO_OLD = "DriverTooOld"
     HEALTHY = "Healthy"
     NODE_OWNED = "NodeOwned"
 

@@ -203,7 +203,10 @@ class SharePod(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
 
 
 class GPUDevice(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
-    """A physical GPU as NVML reports it; ``message`` says why it is not healthy.
+    """A physical GPU as NVML reports it; ``message`` says why it gets no new shares.
+
+    That is because it is not ``healthy``, or its driver is too old: programs that run keep a GPU
+    with an old driver.
 
     ``in_use`` says whether a pod other than a placeholder has it as a whole GPU, as the kubelet
     reports. ``filler`` is the name of the filler pod that has it, ``""`` for none.
@@ -225,6 +228,11 @@ class GPUDevice(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     filler: str = ""
     claim_driver: str = ""
     unrecorded_pods: tuple[str, ...] = ()
+
+    @property
+    def gives_shares(self) -> bool:
+        """Whether new shares of it may be given."""
+        return self.healthy and not self.message
 
 
 class GPULink(Struct, frozen=True, kw_only=True, gc=False):

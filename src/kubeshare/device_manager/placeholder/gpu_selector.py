@@ -138,7 +138,7 @@ class GpuSelector:
         gpus = [
             Gpu(uuid=gpu.uuid, filler=gpu.filler)
             for gpu in found.spec.devices
-            if gpu.healthy and not gpu.in_use and gpu.uuid not in taken
+            if gpu.gives_shares and not gpu.in_use and gpu.uuid not in taken
         ]
         used = sum(pod.whole_gpus for pod in self._cluster_state.whole_gpu_pods(name))
         names = {pod.metadata.name for pod in fillers}

@@ -27,6 +27,9 @@ from kubeshare.kube.client.errors import ConflictError, NotFoundError, TooManyRe
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
 
+_WORKING: Final = (Reason.UNRECORDED_PODS, Reason.DRIVER_TOO_OLD)
+"""Why a GPU takes no further pods though it works for those that have a holder."""
+
 RETRY: Final = RequeueAfter(10.0)
 """When an eviction that a disruption budget refused is retried."""
 
@@ -74,8 +77,8 @@ class Evictions:
         if node is not None and node.must_drain:
             return f"the GPU driver of node {vgpu.spec.node_name} is being upgraded"
         problem = problem_of(vgpu)
-        if problem is None or problem[0] == Reason.UNRECORDED_PODS:
-            return ""  # the GPU works, for the pods with a holder too
+        if problem is None or problem[0] in _WORKING:
+            return ""
         if self._configuration.now().gpu_failure == "evict":
             return problem[1]
         return ""

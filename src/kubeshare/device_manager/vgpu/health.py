@@ -1,12 +1,11 @@
 """Keeps the Degraded condition of vGPUs up to date.
 
-A shared GPU is degraded when it fails or runs pods that no vGPU has a holder for, as the node agent
-reports in the GPUNode, or when Kubernetes may give the GPU to another pod: its placeholder is gone,
-or its node is owned and offers GPUs all the same. A vGPU that waits for a GPU on an owned node gets
-none. The ledger
-refuses new holders for the same reasons without waiting for the condition
-(:mod:`kubeshare.api.state.ledger_builder`). Pods that share the GPU stay unless the configuration
-has them evicted.
+A shared GPU is degraded when it fails, runs pods that no vGPU has a holder for or has a driver that
+is too old for new shares, as the node agent reports in the GPUNode, or when Kubernetes may give the
+GPU to another pod: its placeholder is gone, or its node is owned and offers GPUs all the same. A
+vGPU that waits for a GPU on an owned node gets none. The ledger refuses new holders for the same
+reasons without waiting for the condition (:mod:`kubeshare.api.state.ledger_builder`). Pods that
+share the GPU stay unless the configuration has them evicted.
 """
 
 from typing import Final, TypeAlias
@@ -89,11 +88,11 @@ class VGPUHealth:
         if failed is not None:
             return Reason.GPU_UNHEALTHY, failed
         if not vgpu.spec.uuid:
-            return self._gets_no_gpu(vgpu) if is_owned(found) else _unrecorded(vgpu, found)
+            return self._gets_no_gpu(vgpu) if is_owned(found) else _closed(vgpu, found)
         if vgpu.spec.is_static:
-            return _offered(vgpu, found) or _unrecorded(vgpu, found)
+            return _offered(vgpu, found) or _closed(vgpu, found)
         if await self._has_placeholder(vgpu):
-            return _unrecorded(vgpu, found)
+            return _closed(vgpu, found)
         return Reason.PLACEHOLDER_LOST, (
             f"nothing keeps GPU {vgpu.spec.uuid} from other pods: its placeholder "
             f"{placeholder_name(vgpu.metadata.name)} is gone"
@@ -153,6 +152,22 @@ def _offered(vgpu: VGPU, found: GPUNode | None) -> Problem | None:
             f"another pod has GPU {uuid} of node {node} too, so it is given out twice: {then}"
         )
     return Reason.GPUS_OFFERED, f"another pod may get GPU {uuid} of node {node}: {then}"
+
+
+def _closed(vgpu: VGPU, found: GPUNode | None) -> Problem | None:
+    """Why a GPU that works takes no further holders."""
+    return _unrecorded(vgpu, found) or _outdated(vgpu, found)
+
+
+def _outdated(vgpu: VGPU, found: GPUNode | None) -> Problem | None:
+    """Whether the node agent reports a GPU that works and gives no new shares."""
+    uuid = vgpu.spec.uuid or vgpu.spec.selected_uuid
+    for gpu in found.spec.devices if found else ():
+        if gpu.uuid == uuid and gpu.healthy and not gpu.gives_shares:
+            return Reason.DRIVER_TOO_OLD, (
+                f"GPU {uuid} gives no new shares: {gpu.message}. Pods that share it stay"
+            )
+    return None
 
 
 def _unrecorded(vgpu: VGPU, found: GPUNode | None) -> Problem | None:

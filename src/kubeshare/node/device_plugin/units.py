@@ -38,7 +38,7 @@ def divide(
         usable: whether the GPUs may be used; otherwise all are unhealthy.
     """
     return tuple(
-        GpuUnits(device.uuid, device.memory_bytes // unit_bytes, device.healthy and usable)
+        GpuUnits(device.uuid, device.memory_bytes // unit_bytes, device.gives_shares and usable)
         for device in devices
     )
 
@@ -47,7 +47,7 @@ def divide_equally(
     devices: Iterable[GPUDevice], units: int, *, usable: bool = True
 ) -> tuple[GpuUnits, ...]:
     """The same number of units of each GPU, whatever its memory; see :func:`divide`."""
-    return tuple(GpuUnits(device.uuid, units, device.healthy and usable) for device in devices)
+    return tuple(GpuUnits(device.uuid, units, device.gives_shares and usable) for device in devices)
 
 
 def device_list(gpus: Iterable[GpuUnits]) -> bytes:

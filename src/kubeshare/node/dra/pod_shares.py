@@ -110,6 +110,8 @@ class PodShares:
             raise _NotYetError(f"GPU {vgpu.spec.uuid} of vGPU {gpuid} is not on this node")
         if not device.healthy:
             raise _NotYetError(f"GPU {device.uuid} of vGPU {gpuid} is unhealthy: {device.message}")
+        if not device.gives_shares:
+            raise _NotYetError(f"GPU {device.uuid} of vGPU {gpuid}: {device.message}")
         return GrantedShare(
             uuid=device.uuid,
             memory_total_bytes=device.memory_bytes,

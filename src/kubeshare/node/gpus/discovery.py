@@ -183,7 +183,9 @@ def _read_node(xids: Xids, pci: PciDevices) -> GPUNodeSpec:
         supports_owned=True,
         supports_shares=True,
         devices=tuple(
-            _read_device(index, handle, uuid, too_old or _reported(xids.found.get(uuid)), pci)
+            _with_message(
+                _read_device(index, handle, uuid, _reported(xids.found.get(uuid)), pci), too_old
+            )
             for index, handle, uuid in found
         ),
         links=tuple(_read_links({index: handle for index, handle, _ in found})),
@@ -191,7 +193,7 @@ def _read_node(xids: Xids, pci: PciDevices) -> GPUNodeSpec:
 
 
 def _too_old(driver: str) -> str:
-    """Why a driver cannot be used for shares; empty if it can, or its branch is unknown."""
+    """Why a driver cannot be used for new shares; empty if it can, or its branch is unknown."""
     branch = driver.partition(".")[0]
     if not branch.isdigit() or int(branch) >= OLDEST_DRIVER:
         return ""
@@ -200,6 +202,11 @@ def _too_old(driver: str) -> str:
 
 def _reported(xid: int | None) -> str:
     return f"its driver has reported XID {xid}" if xid is not None else ""
+
+
+def _with_message(device: GPUDevice, too_old: str) -> GPUDevice:
+    """The device with the message that its driver is too old; a fault of its own comes first."""
+    return msgspec.structs.replace(device, message=device.message or too_old)
 
 
 def _read_device(index: int, handle: Any, uuid: str, fault: str, pci: PciDevices) -> GPUDevice:
