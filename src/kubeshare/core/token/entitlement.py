@@ -112,14 +112,20 @@ class Allowance:
         self._at_ns = now
         self.held_back = limit == 0
 
-    def advance(self, now: int, *, using: bool) -> None:
-        """Account for the time up to `now`; times before the last one change nothing."""
+    def advance(self, now: int, *, using: bool, bypassed: bool = False) -> None:
+        """Account for the time up to `now`; times before the last one change nothing.
+
+        What a bypassed member used is not known, so of that it owes no more than its limit pays
+        back in a minute.
+        """
         elapsed = max(0, now - self._at_ns)
+        least = min(self._credit, -_MEMORY_NS * self._limit) if bypassed else None
         self._at_ns = max(now, self._at_ns)
         if not using:
             self._add(elapsed * self._limit)
         elif self._limit < MICROS:
-            self._add(elapsed * (self._limit - MICROS))
+            change = elapsed * (self._limit - MICROS)
+            self._add(change if least is None else max(change, least - self._credit))
         else:
             self._add(min(elapsed * MICROS, max(0, -self._credit)))
 

@@ -26,8 +26,7 @@ def book(gangs: Mapping[str, Member], members: Mapping[str, Member], now: int) -
     """Book GPUs for the waiting gangs whose turn it is, in their order."""
     waiting = []
     for gang in gangs.values():
-        for share in gang.wanted:
-            share.refresh(now)
+        gang.refresh(now)
         if gang.is_eligible:
             waiting.append(gang)
         else:

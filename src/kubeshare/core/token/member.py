@@ -97,6 +97,17 @@ class Member:
                 return False
         return bool(self.wanted)
 
+    def refresh(self, now: int) -> None:
+        """Bring up to date which of the shares that it waits for are held back or kept out."""
+        for share in self.wanted:
+            share.refresh(now)
+        is_held_back = not self.is_eligible
+        for share in self.wanted:
+            kept_out = is_held_back and not share.held_back
+            if kept_out is not share.kept_out:
+                share.settle(now)
+                share.kept_out = kept_out
+
     def start_waiting(self, wanted: list[MemberShare], now: int) -> bool:
         """Wait for these shares; returns whether they differ from those wanted before."""
         if wanted == self.wanted:
@@ -107,7 +118,7 @@ class Member:
             waits = share in wanted
             if waits is not share.waits:
                 share.settle(now)
-                share.waits = waits
+                share.waits, share.kept_out = waits, False
                 share.tally.waits += waits
         self.wanted = wanted
         return True
@@ -117,7 +128,7 @@ class Member:
         waited = now - self.waiting_since_ns
         for share in shares:
             share.settle(now)
-            share.waits = False
+            share.waits = share.kept_out = False
             share.tally.waited_ns += waited
             share.tally.longest_wait_ns = max(share.tally.longest_wait_ns, waited)
         self.wanted = [share for share in self.wanted if share.waits]

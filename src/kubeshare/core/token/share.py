@@ -126,6 +126,7 @@ class MemberShare:
         closed_ns: when its gate last went to CLOSING.
         idle_ns: when the holder reported that it is idle; None if it has not.
         owes_report: whether it was bypassed and has reported no end of its work since.
+        kept_out: whether it waits, and its member is at its limit on another GPU only.
         waits_elsewhere: whether it was bypassed because its work may wait for a launch on another
             GPU: then it is not charged while it waits to have both.
         tally: its counters.
@@ -138,6 +139,7 @@ class MemberShare:
         "allowance",
         "closed_ns",
         "idle_ns",
+        "kept_out",
         "member",
         "owes_report",
         "recent",
@@ -163,7 +165,7 @@ class MemberShare:
             self._guarantee = Guarantee(spec.request_micros, spec.quota_ns, token.clock(now))
         self._account = self.allowance = _allowance(spec, now)
         self._is_alone = False
-        self.waits = self.waits_elsewhere = False
+        self.waits = self.waits_elsewhere = self.kept_out = False
         self.since_ns = now
         self.closed_ns = now - PACE_NS
         self.idle_ns: int | None = None
@@ -264,10 +266,11 @@ class MemberShare:
         if is_using:
             self._account_for_use(until, clock_ns)
         elif self._guarantee is not None:
-            self._guarantee.wait(clock_ns, wanting=self.waits)
+            self._guarantee.wait(clock_ns, wanting=self.waits and not self.kept_out)
         if self._account is not None:
             # A limit must not keep it for ever from a launch that its work may wait for.
-            self._account.advance(until, using=using or (is_using and not self.waits))
+            at_limit = using or (is_using and not self.waits)
+            self._account.advance(until, using=at_limit, bypassed=self.is_bypassed)
         self.since_ns = until
 
     def _account_for_use(self, until: int, clock_ns: int) -> None:
@@ -359,13 +362,14 @@ class MemberShare:
     def _owed_to_others(self, clock_ns: int) -> int:
         """How far others that wait are behind, in millionths of a ns.
 
-        A gang that booked does not count: it could not have run earlier.
+        A gang that booked, or is at its limit on another GPU, does not count: it could not have
+        run earlier.
         """
         booked = self.token.booked
         return sum(
             max(0, share.behind(clock_ns))
             for name, share in self.token.shares.items()
-            if share.waits and share is not self and name != booked
+            if share.waits and share is not self and name != booked and not share.kept_out
         )
 
 
