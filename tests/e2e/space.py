@@ -63,11 +63,13 @@ class Space:
     Args:
         stage: the lab.
         name: of the namespace, which exists.
+        creator: the user that creates objects; by default the administrator.
     """
 
-    def __init__(self, stage: Stage, name: str) -> None:
+    def __init__(self, stage: Stage, name: str, creator: str = "") -> None:
         self.stage = stage
         self.name = name
+        self._creator = creator
 
     # Applying
 
@@ -82,9 +84,11 @@ class Space:
             version = manifest["apiVersion"]
             root = "apis" if "/" in version else "api"
             path = f"/{root}/{version}/namespaces/{self.name}/{plural}?fieldValidation=Strict"
-            self.stage.lab.api.send("POST", path, manifest)
+            headers = [("Impersonate-User", self._creator)] if self._creator else []
+            self.stage.lab.api.requests.send("POST", path, manifest, headers=headers)
             return
-        self.stage.kubectl("create", "-n", self.name, "-f", "-", stdin=json.dumps(manifest))
+        whose = ("-n", self.name, *([f"--as={self._creator}"] if self._creator else ()))
+        self.stage.kubectl("create", *whose, "-f", "-", stdin=json.dumps(manifest))
 
     def share(
         self,
@@ -266,11 +270,11 @@ class Space:
             explain=lambda: self.describe(name),
         )
 
-    def waits(self, name: str, reason: str) -> str:
-        """Wait until a SharePod is not scheduled for a reason, and return its message."""
+    def waits(self, name: str, reason: str, kind: str = "Scheduled") -> str:
+        """Wait until a condition of a SharePod is false for a reason, and return its message."""
 
         def look() -> str:
-            condition = self.condition(name, "Scheduled")
+            condition = self.condition(name, kind)
             found = (condition.get("status"), condition.get("reason")) == ("False", reason)
             return str(condition["message"]) if found else ""
 
