@@ -16,7 +16,8 @@
  *   POOLS         the list of pools           RESERVE
  *   RESERVE       one reserve                 ALLOCATIONS, SLOTS
  *   ALLOCATIONS   one table of allocations
- *   SLOTS         the counters of the session; the record lock of their file is taken next
+ *   SLOTS         the counters of the session; the record lock of their file is taken next; OPENING
+ *   OPENING       the file of those locks, while it is opened or the process forks
  *   MARKS         the list of marks
  *   FAST_PATH     the choice of the fast gate
  *   CONNECTION    the socket to the daemon
@@ -47,6 +48,7 @@ enum ks_lock_rank {
     KS_LOCK_RESERVE,
     KS_LOCK_ALLOCATIONS,
     KS_LOCK_SLOTS,
+    KS_LOCK_OPENING,
     KS_LOCK_MARKS,
     KS_LOCK_FAST_PATH,
     KS_LOCK_CONNECTION,

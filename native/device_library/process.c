@@ -56,7 +56,7 @@ static void register_handlers(void) {
     if (atomic_load(&registered))
         return;
     if (&__register_atfork != NULL)
-        __register_atfork(NULL, NULL, start_clean, &__dso_handle);
+        __register_atfork(ks_slots_before_fork, ks_slots_after_fork, start_clean, &__dso_handle);
     atexit(ks_contexts_close);
     atomic_store(&registered, true);
 }

@@ -28,12 +28,15 @@
 #include <string.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 
 static ks_lock lock;         /* record locks do not exclude threads of the same process */
 static int cancel_of_holder; /* the cancel state to which its holder returns */
 static struct ks_counters *counters;
 static char file_path[PATH_MAX];
-static int file = -1; /* of the locks; no fork shares it */
+static int file = -1;      /* of the locks; no fork shares it */
+static ks_lock opening;    /* of that file: a fork in between would share it */
+static atomic_int forking; /* the thread that holds it for a fork, or 0 */
 static atomic_int own_slot = KS_NO_SLOT;
 
 /* glibc 2.17 does not declare them. */
@@ -79,14 +82,14 @@ bool ks_slots_open(const char *path) {
 }
 
 static bool open_for_locks(void) {
+    ks_acquire(&opening, KS_LOCK_OPENING);
     const int descriptor = open_file();
-    if (descriptor >= 0 && pin(descriptor)) {
+    if (descriptor >= 0 && pin(descriptor))
         file = descriptor;
-        return true;
-    }
-    if (descriptor >= 0)
+    else if (descriptor >= 0)
         close(descriptor);
-    return false;
+    ks_release(&opening);
+    return file >= 0;
 }
 
 struct ks_counters *ks_slots_file(void) {
@@ -193,10 +196,36 @@ void ks_slots_clear_dead(void) {
     }
 }
 
+static int own_thread(void) {
+    return (int)syscall(SYS_gettid);
+}
+
+/* Does not wait for ever: a handler of a signal may fork while its thread opens the file. */
+void ks_slots_before_fork(void) {
+    const int64_t deadline = ks_now() + KS_SECOND;
+    if (atomic_load(&forking) == own_thread())
+        return; /* registered twice */
+    while (!ks_try_acquire(&opening, KS_LOCK_OPENING)) {
+        if (ks_now() > deadline)
+            return;
+        ks_sleep(KS_MILLISECOND / 10);
+    }
+    atomic_store(&forking, own_thread());
+}
+
+void ks_slots_after_fork(void) {
+    int own = own_thread();
+    if (atomic_compare_exchange_strong(&forking, &own, 0))
+        ks_release(&opening);
+}
+
 void ks_slots_forget(void) {
     if (file >= 0)
         close(file); /* the parent holds the locks: its mapping keeps them */
     file = -1;
     atomic_store(&own_slot, KS_NO_SLOT);
     lock = (ks_lock){0};
+    if (atomic_exchange(&forking, 0) != 0)
+        ks_release(&opening);
+    opening = (ks_lock){0};
 }

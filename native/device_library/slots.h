@@ -30,6 +30,10 @@ bool ks_slots_take(void);
 /* In between: clears the slots whose processes have died. */
 void ks_slots_clear_dead(void);
 
+/* Before a fork, and after it in the parent: in between no thread opens the file of the locks. */
+void ks_slots_before_fork(void);
+void ks_slots_after_fork(void);
+
 /* In a forked child: it holds no slot. */
 void ks_slots_forget(void);
 
