@@ -241,25 +241,34 @@ CUresult ks_context_end_primary(CUresult (*real)(CUdevice), CUdevice device) {
 
 /* ---- their streams --------------------------------------------------------- */
 
-/* The work of a green context's streams belongs to the primary context of its GPU. */
-static CUcontext owner_of(CUcontext context) {
+/* The work of a green context's streams belongs to the primary context of its GPU. A green context
+ * can be current to one thread only, so what needs that is done here, in the thread that uses it.
+ */
+static void find_owner(struct ks_stream *stream) {
     CUdevice device;
     CUcontext popped;
-    if (find_tracked(context) != NULL || KS_DRIVER(context_push)(context) != CUDA_SUCCESS)
-        return context;
-    const bool has_primary =
-        KS_DRIVER(context_get_device)(&device) == CUDA_SUCCESS && has_primary_context(device);
+    stream->owner = stream->context;
+    if (find_tracked(stream->context) != NULL ||
+        KS_DRIVER(context_push)(stream->context) != CUDA_SUCCESS)
+        return;
+    if (KS_DRIVER(context_get_device)(&device) == CUDA_SUCCESS && has_primary_context(device))
+        stream->owner = handle_of_primary(device);
+    if (stream->owner != stream->context &&
+        KS_DRIVER(event_create)(&stream->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+        stream->event = NULL;
     KS_DRIVER(context_pop)(&popped);
-    return has_primary ? handle_of_primary(device) : context;
 }
 
-bool ks_context_track_stream(CUstream stream, unsigned int flags) {
-    CUcontext context = NULL;
+bool ks_context_track_stream(CUstream handle, unsigned int flags) {
+    struct ks_stream stream = {.handle = handle, .flags = flags};
     ks_acquire(&lock, KS_LOCK_CONTEXTS);
     const int mode = enter_driver();
-    if (KS_DRIVER(stream_get_context)(stream, &context) != CUDA_SUCCESS)
-        context = ks_current_context();
-    const bool tracked = ks_streams_add(stream, context, owner_of(context), flags);
+    if (KS_DRIVER(stream_get_context)(handle, &stream.context) != CUDA_SUCCESS)
+        stream.context = ks_current_context();
+    find_owner(&stream);
+    const bool tracked = ks_streams_add(stream);
+    if (!tracked && stream.event != NULL)
+        KS_DRIVER(event_destroy)(stream.event);
     leave_driver(mode);
     ks_release(&lock);
     return tracked;

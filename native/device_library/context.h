@@ -24,6 +24,10 @@ bool ks_context_track_stream(CUstream stream, unsigned int flags);
 /* Has the driver end a stream. Events that are recorded later are behind its work. */
 CUresult ks_context_end_stream(CUresult (*real)(CUstream), CUstream stream);
 
+/* Has the driver end a green context; *ended is its context, or NULL. Its streams are left, and no
+ * work can be given to them. */
+CUresult ks_context_end_green(CUresult (*real)(CUgreenCtx), CUgreenCtx handle, CUcontext *ended);
+
 /* Before a capture begins, while the caller holds the contexts: events that are recorded until it
  * ends are behind all work so far. */
 void ks_contexts_gather(void);

@@ -3,6 +3,7 @@
  */
 #include "context.h"
 #include "context_list.h"
+#include "lookup/driver_calls.h"
 #include "session.h"
 #include "streams.h"
 #include "system.h"
@@ -33,11 +34,37 @@ static bool follow(struct ks_timeline *timeline, void *data) {
 CUresult ks_context_end_stream(CUresult (*real)(CUstream), CUstream stream) {
     ks_contexts_hold();
     struct ks_stream *tracked = ks_streams_find(stream);
-    if (tracked != NULL)
+    if (tracked != NULL && ks_timeline_must_follow())
         visit_all_cells(follow, tracked);
     const CUresult result = real(stream);
     if (tracked != NULL && result == CUDA_SUCCESS)
         ks_streams_remove(tracked);
+    ks_contexts_release();
+    return result;
+}
+
+static bool follow_green(struct ks_stream *stream, void *timeline) {
+    ks_timeline_follow(timeline, stream);
+    return true;
+}
+
+static bool follow_streams_of(struct ks_timeline *timeline, void *data) {
+    const CUcontext *green = data;
+    ks_streams_visit_green(*green, timeline->handle, follow_green, timeline);
+    return true;
+}
+
+CUresult ks_context_end_green(CUresult (*real)(CUgreenCtx), CUgreenCtx handle, CUcontext *ended) {
+    CUcontext green = NULL;
+    ks_contexts_hold();
+    if (KS_DRIVER(context_of_green)(&green, handle) != CUDA_SUCCESS)
+        green = NULL;
+    if (green != NULL && ks_timeline_must_follow())
+        visit_all_cells(follow_streams_of, &green);
+    const CUresult result = real(handle);
+    *ended = result == CUDA_SUCCESS ? green : NULL;
+    if (*ended != NULL)
+        ks_streams_drop(green);
     ks_contexts_release();
     return result;
 }

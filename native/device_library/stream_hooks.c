@@ -7,9 +7,10 @@
 #include "streams.h"
 #include "system.h"
 
-/* A stream whose work cannot be followed is ended at once. */
+/* A stream whose work cannot be followed is ended at once, unless the driver has events that are
+ * behind the work of all streams. */
 static CUresult keep(CUstream stream, unsigned int flags) {
-    if (ks_context_track_stream(stream, flags))
+    if (ks_context_track_stream(stream, flags) || ks_driver_has(KS_CALL_context_record_event))
         return CUDA_SUCCESS;
     ks_debug("more than %u streams at once", KS_STREAMS_MAX);
     KS_DRIVER(stream_destroy)(stream);

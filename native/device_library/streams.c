@@ -7,15 +7,14 @@
 static struct ks_stream streams[KS_STREAMS_MAX];
 static unsigned end; /* no entry from here on is used */
 
-bool ks_streams_add(CUstream handle, CUcontext context, CUcontext owner, unsigned int flags) {
+bool ks_streams_add(struct ks_stream stream) {
     unsigned place = 0;
     while (place < end && streams[place].handle != NULL)
         place++;
     if (place == KS_STREAMS_MAX)
         return false;
-    streams[place] =
-        (struct ks_stream){.handle = handle, .context = context, .owner = owner, .flags = flags};
-    KS_DRIVER(context_get_id)(owner, &streams[place].id);
+    streams[place] = stream;
+    KS_DRIVER(context_get_id)(stream.owner, &streams[place].id);
     end = place < end ? end : place + 1;
     return true;
 }
@@ -51,6 +50,14 @@ bool ks_streams_visit(CUcontext owner, unsigned long long id, ks_stream_visitor 
             return false;
     }
     return true;
+}
+
+void ks_streams_visit_green(CUcontext green, CUcontext owner, ks_stream_visitor *visit,
+                            void *data) {
+    for (unsigned i = 0; i < end; i++) {
+        if (streams[i].handle != NULL && streams[i].context == green && streams[i].owner == owner)
+            visit(&streams[i], data);
+    }
 }
 
 void ks_streams_drop(CUcontext context) {

@@ -21,7 +21,7 @@ struct ks_stream {
 };
 
 /* Adds a stream; false if the list is full. */
-bool ks_streams_add(CUstream handle, CUcontext context, CUcontext owner, unsigned int flags);
+bool ks_streams_add(struct ks_stream stream);
 
 /* The entry of a stream; NULL if there is none. */
 struct ks_stream *ks_streams_find(CUstream handle);
@@ -34,6 +34,9 @@ typedef bool ks_stream_visitor(struct ks_stream *stream, void *data);
 /* Calls `visit` for each stream of a context, by handle and number, until one call returns false,
  * and returns that. */
 bool ks_streams_visit(CUcontext owner, unsigned long long id, ks_stream_visitor *visit, void *data);
+
+/* The same for the streams of a green context of this owner. */
+void ks_streams_visit_green(CUcontext green, CUcontext owner, ks_stream_visitor *visit, void *data);
 
 /* After a context has ended, and its streams with it. */
 void ks_streams_drop(CUcontext context);

@@ -29,7 +29,7 @@ static bool prepare(struct ks_timeline *timeline) {
         return true;
     timeline->id = id;
     timeline->base_time = 0;
-    timeline->awaits_end = false;
+    timeline->awaits_end = timeline->lacks_end = false;
     timeline->prepared =
         KS_DRIVER(stream_create)(&timeline->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
         KS_DRIVER(stream_create)(&timeline->behind, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
@@ -41,7 +41,7 @@ static bool prepare(struct ks_timeline *timeline) {
         timeline->prepared =
             timeline->prepared &&
             KS_DRIVER(event_create)(&timeline->markers[i], CU_EVENT_DEFAULT) == CUDA_SUCCESS;
-        timeline->marked[i] = false;
+        timeline->marked[i] = timeline->lacking[i] = false;
     }
     return timeline->prepared;
 }
@@ -57,7 +57,7 @@ void ks_timeline_discard(struct ks_timeline *timeline) {
         KS_DRIVER(stream_destroy)(timeline->stream);
         KS_DRIVER(stream_destroy)(timeline->behind);
     }
-    timeline->prepared = timeline->awaits_end = false;
+    timeline->prepared = timeline->awaits_end = timeline->lacks_end = false;
 }
 
 static bool attempt_base(struct ks_timeline *timeline) {
@@ -99,50 +99,67 @@ static bool is_captured(CUstream stream) {
 /* Has the stream behind all others wait for the work of one so far. What is captured does not run,
  * and what ran before was gathered when the capture began. Another thread may have the stream join
  * a capture in between: the event may then belong to it, and is not waited for. */
-static bool follow(const struct ks_timeline *timeline, CUstream stream, CUevent event) {
+static CUresult follow(const struct ks_timeline *timeline, CUstream stream, CUevent event) {
     if (is_captured(stream))
-        return true;
-    if (KS_DRIVER(event_record)(event, stream) != CUDA_SUCCESS)
-        return false;
-    return is_captured(stream) ||
-           KS_DRIVER(stream_wait_event)(timeline->behind, event, 0) == CUDA_SUCCESS;
+        return CUDA_SUCCESS;
+    const CUresult recorded = KS_DRIVER(event_record)(event, stream);
+    if (recorded != CUDA_SUCCESS || is_captured(stream))
+        return recorded;
+    return KS_DRIVER(stream_wait_event)(timeline->behind, event, 0);
 }
 
-/* An event can be recorded in a stream of its own context only. */
-static CUevent event_of(struct ks_stream *stream) {
-    CUcontext popped;
-    if (stream->event == NULL && KS_DRIVER(context_push)(stream->context) == CUDA_SUCCESS) {
-        if (KS_DRIVER(event_create)(&stream->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
+/* The owner is the current context. */
+static CUresult follow_tracked(const struct ks_timeline *timeline, struct ks_stream *stream) {
+    if (stream->event == NULL) {
+        const CUresult created = KS_DRIVER(event_create)(&stream->event, CU_EVENT_DISABLE_TIMING);
+        if (created != CUDA_SUCCESS) {
             stream->event = NULL;
-        KS_DRIVER(context_pop)(&popped);
+            return created;
+        }
     }
-    return stream->event;
+    return follow(timeline, stream->handle, stream->event);
+}
+
+/* The stream, or its green context, has ended without a hooked call. */
+static bool is_gone(CUresult result) {
+    return result == CUDA_ERROR_STREAM_DETACHED || result == CUDA_ERROR_CONTEXT_IS_DESTROYED;
 }
 
 struct gathering {
     const struct ks_timeline *timeline;
     bool has_blocking; /* streams that synchronise with the default one */
+    bool covers_all;
 };
 
+/* A stream that fails keeps no other from being waited for. */
 static bool gather_stream(struct ks_stream *stream, void *data) {
-    const struct gathering *gathering = data;
-    if (gathering->has_blocking && (stream->flags & CU_STREAM_NON_BLOCKING) == 0)
+    struct gathering *gathering = data;
+    const bool is_blocking =
+        (stream->flags & CU_STREAM_NON_BLOCKING) == 0 && stream->context == stream->owner;
+    if (gathering->has_blocking && is_blocking)
         return true;
-    return event_of(stream) != NULL && follow(gathering->timeline, stream->handle, stream->event);
+    const CUresult result = follow_tracked(gathering->timeline, stream);
+    if (is_gone(result))
+        ks_streams_remove(stream);
+    else if (result != CUDA_SUCCESS)
+        gathering->covers_all = false;
+    return true;
 }
 
 /* The default stream waits for all that synchronise with it, those of the threads included. It may
  * not be used while one of them is captured: then the others are gone through one by one, and of
  * the threads' own streams only the caller's has a name. */
 static bool gather(struct ks_timeline *timeline) {
-    struct gathering gathering = {timeline, !is_captured(NULL)};
+    struct gathering gathering = {timeline, !is_captured(NULL), true};
     const CUstream first = gathering.has_blocking ? NULL : CU_STREAM_PER_THREAD;
-    return follow(timeline, first, timeline->gathered) &&
-           ks_streams_visit(timeline->handle, timeline->id, gather_stream, &gathering);
+    if (follow(timeline, first, timeline->gathered) != CUDA_SUCCESS)
+        gathering.covers_all = false;
+    ks_streams_visit(timeline->handle, timeline->id, gather_stream, &gathering);
+    return gathering.covers_all;
 }
 
 /* Drivers before CUDA 12.5 have no event for a whole context, and such an event would invalidate
- * every capture. False: the context is in error. */
+ * every capture. False: the event is not behind all work. */
 static bool record(struct ks_timeline *timeline, CUevent event) {
     if (!ks_is_capturing() &&
         KS_DRIVER(context_record_event)(timeline->handle, event) == CUDA_SUCCESS)
@@ -185,28 +202,52 @@ void ks_timeline_gather(struct ks_timeline *timeline) {
     leave();
 }
 
+bool ks_timeline_must_follow(void) {
+    return ks_is_capturing() || !ks_driver_has(KS_CALL_context_record_event);
+}
+
 void ks_timeline_follow(struct ks_timeline *timeline, struct ks_stream *stream) {
     if (!enter(timeline))
         return;
-    if (prepare(timeline) && event_of(stream) != NULL)
-        follow(timeline, stream->handle, stream->event);
+    if (prepare(timeline))
+        follow_tracked(timeline, stream);
     leave();
 }
 
+/* Whether the current context is in error: then its work has ended. */
+static bool is_in_error(void) {
+    CUevent event;
+    const CUresult result = KS_DRIVER(event_create)(&event, CU_EVENT_DISABLE_TIMING);
+    if (result == CUDA_SUCCESS)
+        KS_DRIVER(event_destroy)(event);
+    return result != CUDA_SUCCESS && result != CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Without an event the driver waits for the work of a context, and may not while a stream is
+ * captured: then the event is recorded later. */
+static bool is_recorded_later(void) {
+    return ks_is_capturing() && !is_in_error();
+}
+
 void ks_timeline_finish_begin(struct ks_timeline *timeline) {
-    timeline->awaits_end = false;
+    timeline->awaits_end = timeline->lacks_end = false;
     if (!enter(timeline))
         return;
     timeline->awaits_end = prepare(timeline) && record(timeline, timeline->end);
+    timeline->lacks_end = !timeline->awaits_end && is_recorded_later();
     if (timeline->awaits_end)
         take_base(timeline);
-    else if (!ks_is_capturing())
+    else if (!timeline->lacks_end)
         KS_DRIVER(context_synchronize)(); /* returns at once for a context in error */
     leave();
 }
 
 bool ks_timeline_finish_end(struct ks_timeline *timeline, int64_t *end) {
     *end = 0;
+    if (timeline->lacks_end)
+        ks_timeline_finish_begin(timeline);
+    if (timeline->lacks_end)
+        return false;
     if (!timeline->awaits_end)
         return true;
     if (KS_DRIVER(event_query)(timeline->end) == CUDA_ERROR_NOT_READY || !enter(timeline))
@@ -217,13 +258,19 @@ bool ks_timeline_finish_end(struct ks_timeline *timeline, int64_t *end) {
 }
 
 void ks_timeline_mark(struct ks_timeline *timeline, unsigned marker) {
+    timeline->marked[marker] = timeline->lacking[marker] = false;
     if (!enter(timeline))
         return;
     timeline->marked[marker] = prepare(timeline) && record(timeline, timeline->markers[marker]);
+    timeline->lacking[marker] = !timeline->marked[marker] && is_recorded_later();
     leave();
 }
 
 bool ks_timeline_has_passed(struct ks_timeline *timeline, unsigned marker) {
+    if (timeline->lacking[marker])
+        ks_timeline_mark(timeline, marker);
+    if (timeline->lacking[marker])
+        return false;
     if (timeline->prepared && timeline->marked[marker])
         timeline->marked[marker] =
             KS_DRIVER(event_query)(timeline->markers[marker]) == CUDA_ERROR_NOT_READY;

@@ -22,9 +22,11 @@ struct ks_timeline {
     CUevent gathered;
     CUevent end;
     bool awaits_end; /* that event is recorded */
+    bool lacks_end;  /* it could not be recorded while a stream was captured */
     CUevent base[2]; /* the one in use, and the one for the next attempt */
     CUevent markers[KS_MARKERS];
-    bool marked[KS_MARKERS]; /* the marker is recorded and not seen passed */
+    bool marked[KS_MARKERS];  /* the marker is recorded and not seen passed */
+    bool lacking[KS_MARKERS]; /* as lacks_end */
     unsigned base_in_use;
     int64_t base_time;  /* CLOCK_MONOTONIC ns; 0 = never taken */
     int64_t base_width; /* the base event happened within so many ns */
@@ -34,13 +36,18 @@ struct ks_timeline {
  * so far, also that of the streams that are captured. */
 void ks_timeline_gather(struct ks_timeline *timeline);
 
+/* Whether a stream must be followed before it ends: later events of the context are not behind its
+ * work. */
+bool ks_timeline_must_follow(void);
+
 /* Before a stream ends: later events are behind its work. */
 void ks_timeline_follow(struct ks_timeline *timeline, struct ks_stream *stream);
 
 /* Records an event behind all work of the context so far. */
 void ks_timeline_finish_begin(struct ks_timeline *timeline);
 
-/* Whether the GPU has passed that event, or none is recorded; *end is then the time at which it did
+/* Whether the GPU has passed that event, or the work of the context has ended without one; *end is
+ * then the time at which it did
  * (CLOCK_MONOTONIC ns; 0: none is recorded). */
 bool ks_timeline_finish_end(struct ks_timeline *timeline, int64_t *end);
 

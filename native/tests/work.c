@@ -4,8 +4,8 @@
  *   work
  *
  * Linked to the driver. It has two streams, 0 and 1, that do not wait for the
- * default one, a graph, and a word of memory. Commands and their answers are
- * the functions below `commands`; an answer has `result`, the driver's code,
+ * default one, a third one in a green context if asked for, a graph, and a word of memory. Commands
+ * and their answers are the functions below `commands`; an answer has `result`, the driver's code,
  * and the time on CLOCK_MONOTONIC in ns.
  */
 #include <cuda.h>
@@ -19,7 +19,8 @@
 static CUcontext context;
 static CUmodule module;
 static CUfunction spin;
-static CUstream streams[2];
+static CUstream streams[3];
+static CUgreenCtx green;
 static CUgraph graph;
 static CUgraphExec executable;
 static CUdeviceptr word;
@@ -134,6 +135,21 @@ static void do_pass(char **words) {
     answer(result);
 }
 
+/* green: a green context with stream 2; what it is made of is left to the fake GPU */
+static void do_green(char **words) {
+    (void)words;
+    CUresult result = cuGreenCtxCreate(&green, NULL, 0, 1);
+    if (result == CUDA_SUCCESS)
+        result = cuGreenCtxStreamCreate(&streams[2], green, CU_STREAM_NON_BLOCKING, 0);
+    answer(result);
+}
+
+/* ungreen: ends that context and leaves its stream */
+static void do_ungreen(char **words) {
+    (void)words;
+    answer(cuGreenCtxDestroy(green));
+}
+
 struct errand {
     CUstream stream;
     unsigned microseconds;
@@ -205,6 +221,8 @@ static const struct command {
     {"destroy",  1, do_destroy },
     {"wait",     2, do_wait    },
     {"pass",     2, do_pass    },
+    {"green",    0, do_green   },
+    {"ungreen",  0, do_ungreen },
     {"thread",   3, do_thread  },
     {"contexts", 2, do_contexts},
     {"sync",     0, do_sync    },

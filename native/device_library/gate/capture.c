@@ -207,3 +207,11 @@ int cuStreamDestroy(CUstream stream) {
 int cuStreamDestroy_v2(CUstream stream) {
     return destroy(KS_REAL(cuStreamDestroy_v2), stream);
 }
+
+int cuGreenCtxDestroy(CUgreenCtx context) {
+    CUcontext ended;
+    const CUresult result = ks_context_end_green(KS_REAL(cuGreenCtxDestroy), context, &ended);
+    if (ended != NULL)
+        ks_captures_drop(ended);
+    return result;
+}

@@ -29,3 +29,7 @@ void *ks_driver_call(enum ks_driver_call call) {
     atomic_store_explicit(&functions[call], function, memory_order_relaxed);
     return function;
 }
+
+bool ks_driver_has(enum ks_driver_call call) {
+    return ks_driver_call(call) != (void *)driver_lacks_it;
+}

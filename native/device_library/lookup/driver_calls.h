@@ -6,6 +6,8 @@
 
 #include "driver.h"
 
+#include <stdbool.h>
+
 /* CALL(our name, exported name, parameters) */
 #define KS_DRIVER_CALLS                                                                            \
     CALL(context_get_device, "cuCtxGetDevice", (CUdevice * device))                                \
@@ -19,6 +21,7 @@
     CALL(primary_release, "cuDevicePrimaryCtxRelease_v2", (CUdevice device))                       \
     CALL(primary_get_state, "cuDevicePrimaryCtxGetState",                                          \
          (CUdevice device, unsigned int *flags, int *active))                                      \
+    CALL(context_of_green, "cuCtxFromGreenCtx", (CUcontext * context, CUgreenCtx green))           \
     CALL(device_get_count, "cuDeviceGetCount", (int *count))                                       \
     CALL(device_get_uuid, "cuDeviceGetUuid", (CUuuid * uuid, CUdevice device))                     \
     CALL(device_get_uuid_v2, "cuDeviceGetUuid_v2", (CUuuid * uuid, CUdevice device))               \
@@ -76,6 +79,9 @@ enum ks_driver_call {
 
 /* The function behind a call; if the driver lacks it, one that returns "not found". */
 void *ks_driver_call(enum ks_driver_call call);
+
+/* Whether the driver has it. */
+bool ks_driver_has(enum ks_driver_call call);
 
 #define KS_DRIVER(member) ((ks_type_of_##member *)ks_driver_call(KS_CALL_##member))
 

@@ -50,7 +50,9 @@ CUresult find_stream(CUstream handle, struct CUstream_st **stream) {
     struct CUctx_st *context;
     TRY(driver_ready());
     if (handle != NULL && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) {
-        REQUIRE(handle->context->alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        REQUIRE(handle->context->alive, handle->context->primary != NULL
+                                            ? CUDA_ERROR_STREAM_DETACHED
+                                            : CUDA_ERROR_CONTEXT_IS_DESTROYED);
         *stream = handle;
         return context_fault(handle->context);
     }
@@ -79,6 +81,8 @@ void stream_busy(struct CUstream_st *stream, uint64_t number) {
     struct CUctx_st *context = stream->context;
     stream->last = greatest(stream->last, number);
     context->last = greatest(context->last, number);
+    if (context->primary != NULL)
+        context->primary->last = greatest(context->primary->last, number);
     if (stream == &context->legacy)
         context->last_legacy = greatest(context->last_legacy, number);
     if (!(stream->flags & CU_STREAM_NON_BLOCKING))
@@ -116,12 +120,28 @@ API cuStreamCreate(CUstream *stream, unsigned int flags) {
     return cuStreamCreateWithPriority(stream, flags, 0);
 }
 
+API cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned int flags, int priority) {
+    struct CUctx_st *context;
+    TRY(find_living_context((CUcontext)green, &context));
+    REQUIRE(stream != NULL && context->primary != NULL && flags == CU_STREAM_NON_BLOCKING,
+            CUDA_ERROR_INVALID_VALUE);
+    pthread_mutex_lock(&driver.lock);
+    *stream = add_stream(context, flags, priority, 0);
+    pthread_mutex_unlock(&driver.lock);
+    return *stream == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
+}
+
+static bool is_detached(CUstream handle) {
+    return handle->context->primary != NULL && !handle->context->alive;
+}
+
 /* Its work goes on, as with the real driver. */
 API cuStreamDestroy_v2(CUstream handle) {
-    struct CUstream_st *stream;
+    struct CUstream_st *stream = handle;
     REQUIRE(handle != NULL && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD,
             CUDA_ERROR_INVALID_HANDLE);
-    TRY(find_stream(handle, &stream));
+    if (!is_detached(handle))
+        TRY(find_stream(handle, &stream));
     capture_lose(stream);
     pthread_mutex_lock(&driver.lock);
     struct CUstream_st **place = &stream->context->streams;

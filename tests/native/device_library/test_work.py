@@ -13,6 +13,8 @@ pytestmark = pytest.mark.native
 
 GLOBAL, THREAD_LOCAL, RELAXED = 0, 1, 2
 MODES = pytest.mark.parametrize("mode", [GLOBAL, THREAD_LOCAL, RELAXED])
+GREEN = 2
+"""The stream in a green context."""
 INVALIDATED = 901
 ILLEGAL_ADDRESS = 700
 MILLISECOND_NS = 1_000_000
@@ -88,6 +90,46 @@ def test_a_drain_during_a_capture_covers_what_others_launch_beside_it(
     session.drain(connection)
     assert machine.gpu()["busy_ns"] == 200 * MILLISECOND_NS
     work.do("launch", 0, 1000, 3)
+    work.do("end", 0)
+
+
+def test_a_drain_during_a_capture_covers_the_streams_of_a_green_context(
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection
+) -> None:
+    session.open()
+    work.do("green")
+    work.do("begin", 0, RELAXED)
+    work.do("thread", GREEN, 200_000, 1)
+    session.drain(connection)
+    assert machine.gpu()["busy_ns"] == 200 * MILLISECOND_NS
+    work.do("end", 0)
+
+
+def test_work_of_a_green_context_is_waited_for_when_it_was_ended(
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection
+) -> None:
+    session.open()
+    work.do("green")
+    work.do("begin", 0, RELAXED)
+    work.do("thread", GREEN, 200_000, 1)
+    work.do("ungreen")
+    session.drain(connection)
+    assert machine.gpu()["busy_ns"] == 200 * MILLISECOND_NS
+    work.do("destroy", GREEN)
+    work.do("end", 0)
+
+
+def test_the_streams_that_a_green_context_left_hide_no_other_work(
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection
+) -> None:
+    session.open()
+    work.do("green")
+    work.do("ungreen")
+    work.do("begin", 0, RELAXED)
+    work.do("thread", 1, 200_000, 1)
+    session.drain(connection)
+    assert machine.gpu()["busy_ns"] == 200 * MILLISECOND_NS
+    work.do("destroy", GREEN)
     work.do("end", 0)
 
 
