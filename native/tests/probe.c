@@ -285,12 +285,21 @@ static int do_fork(char **words) {
 /* orphan: a child that lives for a minute and does nothing */
 static int do_orphan(char **words) {
     (void)words;
+    int ready[2];
+    char byte = 0;
+    if (pipe(ready) != 0)
+        return answer(-1);
     const pid_t child = fork();
     if (child == 0) {
         alarm(60);
-        pause();
+        if (write(ready[1], &byte, 1) == 1)
+            pause();
         _exit(0);
     }
+    close(ready[1]);
+    if (read(ready[0], &byte, 1) != 1)
+        return answer(-1);
+    close(ready[0]);
     printf("{\"result\": %d, \"child\": %d}\n", child < 0, (int)child);
     return 0;
 }
