@@ -26,7 +26,6 @@ if TYPE_CHECKING:
     from kubeshare.kube.client.client import Client
 
 _ATTEMPTS = 20
-_NO_PUBLISHED_LABELS = {"metadata": {"annotations": {ANNOTATION_PUBLISHED_LABELS: None}}}
 
 
 class GivenBack(Struct, frozen=True, kw_only=True):
@@ -37,12 +36,14 @@ class GivenBack(Struct, frozen=True, kw_only=True):
         released: the legacy pods without holders now.
         sharing: the pods that still have a share of KubeShare there.
         former_labels: the labels by which the system's plugin selected it before the move.
+        is_noted: whether an annotation of the node names them.
     """
 
     name: str
     released: tuple[str, ...]
     sharing: tuple[str, ...]
     former_labels: tuple[str, ...]
+    is_noted: bool
 
 
 async def give_back(
@@ -98,15 +99,12 @@ async def _give_back_node(
     on_node = [each for each in map(pod_state.view, cluster.pods) if each.spec.node_name == name]
     ours = {str(each.metadata.key) for each in on_node if not has_gpu_from(each, family)}
     held = {f"{each.namespace}/{each.name}" for vgpu in vgpus for each in vgpu.status.holders}
-    sharing = tuple(sorted(ours & held))
-    if not sharing and ANNOTATION_PUBLISHED_LABELS in live.metadata.annotations:
-        # Last, because a command that is run again reads it.
-        await client.merge_patch(NODES, name, _NO_PUBLISHED_LABELS, field_manager=FIELD_MANAGER)
     return GivenBack(
         name=name,
         released=tuple(sorted(released)),
-        sharing=sharing,
+        sharing=tuple(sorted(ours & held)),
         former_labels=former_labels(live, family),
+        is_noted=ANNOTATION_PUBLISHED_LABELS in live.metadata.annotations,
     )
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any, Final
 
+from kubeshare.api.types.constants import ANNOTATION_PUBLISHED_LABELS
 from kubeshare.cli.migrate.going_back import GivenBack
 from kubeshare.cli.migrate.model import LegacyPod, NodePlan, Plan
 from kubeshare.cli.migrate.names import shortened
@@ -82,6 +83,9 @@ def _after(system: str, node: GivenBack) -> Iterator[str]:
     yield f"kubectl wait --for=jsonpath={{.status.mode}}=shared gpunode/{node.name} --timeout=5m"
     pairs = (f"{key}={labels[key]}" for key in node.former_labels)
     yield f"kubectl label node {node.name} {' '.join(pairs)}"
+    if node.is_noted:
+        # Not by --back itself: a command that is run again reads the annotation.
+        yield f"kubectl annotate node {node.name} {ANNOTATION_PUBLISHED_LABELS}-"
     yield f"kubectl uncordon {node.name}"
 
 
