@@ -33,6 +33,14 @@ def placeholder_uids(stage: Stage) -> dict[str, str]:
     }
 
 
+def placeholders_run(stage: Stage) -> bool:
+    """Whether the containers of all placeholders run."""
+    kept = stage.placeholders()
+    pods = stage.items(f"/api/v1/namespaces/{NAMESPACE}/pods")
+    phases = [each["status"]["phase"] for each in pods if each["metadata"]["name"] in kept]
+    return len(phases) == len(kept) and {*phases} == {"Running"}
+
+
 def native(space: Space, name: str, **spec: Any) -> None:
     space.pod(name, {WHOLE_GPU_RESOURCE: "1"}, REST, **spec)
 
@@ -105,6 +113,8 @@ def test_a_kubelet_that_is_started_again_leaves_the_vgpu_its_gpu(
 ) -> None:
     space.share("a", {"request": "0.5"}, REST)
     place = space.ready("a")
+    # A kubelet that starts admits a pod anew whose container does not run yet, and has no GPU then.
+    eventually(lambda: placeholders_run(stage), "its placeholder to run")
     stage.lab.restart_component(f"{place.node}/kubelet")
     space.share("b", {"request": "0.5", "id": place.gpuid}, REST, nodeName=place.node)
     assert space.ready("b") == place

@@ -42,6 +42,10 @@ GROUPS = {
     "batch/v1": {"Job": "namespaces/n/jobs/x"},
     "coordination.k8s.io/v1": {"Lease": "namespaces/n/leases/x"},
     "events.k8s.io/v1": {"Event": "namespaces/n/events/x"},
+    "flowcontrol.apiserver.k8s.io/v1": {
+        "FlowSchema": "flowschemas/x",
+        "PriorityLevelConfiguration": "prioritylevelconfigurations/x",
+    },
     "policy/v1": {"PodDisruptionBudget": "namespaces/n/poddisruptionbudgets/x"},
     "rbac.authorization.k8s.io/v1": {
         "ClusterRole": "clusterroles/x",
