@@ -12,7 +12,7 @@ from expectations.scheduling import (
     expect_decided,
 )
 from fakes.cluster import FakeCluster, run_scenario, scenario
-from kubeshare.api.types.v1 import SHAREPODS
+from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.scheduler import controller
 from kubeshare.simulator.control import Fault
 
@@ -63,6 +63,41 @@ def test_a_refused_write_is_made_again_for_each(status: int, reason: str) -> Non
         assert len(writes_of_vgpus(cluster)) > 2
 
     run_scenario(refused, n1=1)
+
+
+@scenario(n1=2)
+async def test_a_holder_that_comes_between_two_writes_is_seen_by_the_second(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start()
+    for name in ("first", "second"):
+        cluster.share(name, "0.3", antiAffinity="apart")
+    await expect_running(cluster, "first", "second")
+    await cluster.kill("scheduler", "devices")
+    here, there = cluster.vgpus()
+    for name in "abcd":
+        cluster.share(name, "0.2", id=here if name in "ab" else there)
+
+    def reserve_alone(vgpu: dict[str, Any]) -> None:
+        vgpu["status"]["holders"][0]["exclusion"] = "mine"
+
+    def change_the_other() -> None:
+        written = cluster.server.requests[-1].path.name
+        [other] = [
+            each["metadata"]["name"]
+            for each in cluster.server.all(VGPUS)
+            if each["metadata"]["name"] != written
+        ]
+        cluster.server.change(VGPUS, other, "", reserve_alone)
+
+    fault = Fault("slow", seconds=0.5, action=change_the_other)
+    cluster.server.inject(fault, verb="patch", resource="vgpus/status")
+    cluster.start("scheduler")
+    for name in "abcd":
+        await expect_decided(cluster, name)
+    scheduled = [name for name in "abcd" if cluster.sharepod(name)["spec"].get("nodeName")]
+    assert len(scheduled) == 2
+    assert len(writes_of_vgpus(cluster)) == 2 + 1
 
 
 @scenario(n1=1)

@@ -101,7 +101,7 @@ struct CUctx_st {
     int broken;             /* the CUresult that every call answers from now on, or 0; atomic */
     uint32_t peers;         /* whose memory it may use, a bit a device; atomic */
     uint64_t held_any, held_legacy, held_blocking; /* passes over the list of what is deferred */
-    struct CUctx_st *primary; /* of a green context; else NULL */
+    struct CUctx_st *primary;                      /* of a green context; else NULL */
     struct CUstream_st legacy;
     struct CUstream_st *streams;
     struct CUctx_st *next;

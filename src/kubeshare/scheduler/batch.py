@@ -6,12 +6,12 @@ those before it. Then the holders of each vGPU are written together. The request
 one by one afterwards as always, find their shares and are bound to them, as after a restart.
 
 Only decisions that cannot differ from those made one by one are made ahead: they end before the
-first requester that does not fit, has other vGPUs than one, or belongs to a gang. If a write is
-refused, its requesters and those after it are decided one by one.
+first requester that does not fit, has other vGPUs than one, or belongs to a gang. After each write
+the others are placed again, because the cluster may have changed meanwhile. If a write is refused,
+or would have one holder only, those that are left are decided one by one.
 """
 
 import asyncio
-from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from typing import Final, NamedTuple
 
@@ -19,7 +19,7 @@ from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.state.vgpu_store import Reservation, StaleDecisionError
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.errors import InvalidValueError, LedgerError
 from kubeshare.kube.client.errors import ApiError
 from kubeshare.scheduler.context import SchedulingContext
 from kubeshare.scheduler.metrics import Metrics
@@ -53,6 +53,7 @@ class BatchScheduler:
         self._context = context
         self._metrics = metrics
         self._fits = True  # the last requester that was decided did fit
+        self._alone = 0  # so many requesters are still decided one by one
 
     def note(self, *, fits: bool) -> None:
         """Note whether a requester that was decided alone fits.
@@ -66,11 +67,11 @@ class BatchScheduler:
 
         Args:
             keys: in the order in which they are reconciled.
-
-        Raises:
-            ApiError: the API server does not answer; shares may be reserved.
         """
-        if not self._fits:
+        if not self._fits or len(keys) < 2:
+            return
+        if self._alone:
+            self._alone -= 1
             return
         members = await self._members(keys)
         if len(members) < 2:
@@ -78,14 +79,14 @@ class BatchScheduler:
         await self._context.pool.settle()
         placed = self._place(members)
         self._fits = bool(placed)
-        if len(placed) < 2:
-            return
-        for group in _by_vgpu(placed):
-            try:
-                await self._write(group)
-            except StaleDecisionError:
-                self._metrics.decisions.labels("stale").inc()
+        while len(placed) > 1:
+            group = [each for each in placed if each.decision.devices == placed[0].decision.devices]
+            if len(group) < 2 or not await self._write(group):
+                self._alone = len(placed)
                 return
+            written = {each.member.demand.uid for each in group}
+            members = [each for each in members if each.demand.uid not in written]
+            placed = self._place(members)
 
     async def _members(self, keys: Iterable[RequesterKey]) -> list[_Member]:
         """The requesters that are to be decided, up to one that has to be decided alone."""
@@ -111,6 +112,8 @@ class BatchScheduler:
                 break
             eligible = self._context.candidates.of(requester, demand)
             members.append(_Member(requester, demand, eligible))
+            # Many nodes are looked at for each requester, and others have to have their turns.
+            await asyncio.sleep(0)
         return members
 
     def _place(self, members: Iterable[_Member]) -> list[_Placed]:
@@ -121,32 +124,38 @@ class BatchScheduler:
         with ledger.what_if():
             for member in members:
                 requester, demand, eligible = member
-                uids, priority = [requester.uid], requester.standing().priority
+                uids = [requester.uid, *(each.member.requester.uid for each in placed)]
+                priority = requester.standing().priority
                 policy = context.nominations.policy(context.policy, uids, priority, now)
                 beside = [(each.decision.node or "", each.member.requester) for each in placed]
                 nodes = requester.filter_for_gang(eligible, beside)
                 decision = decide(policy, ledger, demand, nodes)
                 if len({*decision.devices}) != 1:
                     break
-                commit(ledger, demand, decision)
+                try:
+                    commit(ledger, demand, decision)
+                except LedgerError:
+                    break  # another program has reserved shares for it meanwhile
                 placed.append(_Placed(member, decision))
         return placed
 
-    async def _write(self, group: Sequence[_Placed]) -> None:
-        await self._context.pool.reserve_all(
-            [
-                Reservation(member.demand, decision, member.demand.attempt + 1)
-                for member, decision in group
-            ]
-        )
+    async def _write(self, group: Sequence[_Placed]) -> bool:
+        """Reserve shares of one vGPU; False if that is refused.
+
+        A refusal may concern one of them only. It is reported where that one is decided alone.
+        """
+        reservations = [
+            Reservation(member.demand, decision, member.demand.attempt + 1)
+            for member, decision in group
+        ]
+        try:
+            await self._context.pool.reserve_all(reservations)
+        except StaleDecisionError:
+            self._metrics.decisions.labels("stale").inc()
+            return False
+        except ApiError:
+            return False
         for member, decision in group:
             self._metrics.decisions.labels(decision.outcome).inc()
             self._context.nominations.remove(str(member.requester.key))
-
-
-def _by_vgpu(placed: Iterable[_Placed]) -> list[list[_Placed]]:
-    """Those on each vGPU, in the order of their first ones."""
-    groups: dict[str, list[_Placed]] = defaultdict(list)
-    for each in placed:
-        groups[each.decision.devices[0]].append(each)
-    return list(groups.values())
+        return True
