@@ -15,8 +15,8 @@ PARALLEL := -n auto --maxprocesses=8 --dist=loadgroup
 MEASURING := -n 3 --dist=loadgroup
 # These change what a node is, or what runs on it: they have a lab to themselves.
 NODE_TESTS := tests/lab/test_lab.py tests/e2e/owned $(patsubst %,tests/e2e/test_%.py,migrating dra_node restarts restored killed)
-# Each of these boots a lab of its own.
-BOOTING_TESTS := tests/lab/test_lab_is_gone.py tests/e2e/test_kinds_of_nodes.py
+# The first two boot labs of their own; the others are here because this lane has the time.
+BOOTING_TESTS := tests/lab/test_lab_is_gone.py $(patsubst %,tests/e2e/test_%.py,kinds_of_nodes faults several_shares)
 # What phases at once print, line by line. sed ends with its input, whatever interrupts make.
 label = 2>&1 | sed -u 's/^/$(1) | /'
 # Where it is set, every process of pytest would rewrite and compile all tests anew.
@@ -120,7 +120,7 @@ test-lab-nodes:
 	@set -o pipefail; $(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/lab-nodes.xml -m lab $(NODE_TESTS) tests/e2e/test_what_the_programs_*.py $(call label,lab-nodes)
 
 test-lab-booting:
-	@set -o pipefail; $(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/lab-booting.xml -m lab $(BOOTING_TESTS) $(call label,lab-booting)
+	@set -o pipefail; $(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/lab-booting.xml -m lab $(BOOTING_TESTS) tests/e2e/test_what_the_programs_*.py $(call label,lab-booting)
 
 test-serial:
 	$(PYTEST) $(MEASURING) $(SLOWEST) --junitxml=$(REPORTS)/serial.xml -m "serial and not lab"

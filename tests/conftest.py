@@ -28,6 +28,7 @@ settings.load_profile("same")
 
 LAB_ORDER = (
     "lab/test_lab_is_gone.py",  # boots labs of its own
+    "e2e/test_kinds_of_nodes.py",  # too: before the lab that the others share
     "lab/test_lab.py",  # before KubeShare is installed on the lab
     "e2e/owned/",
     "e2e/owned/test_rebooting.py",  # a minute goes by until its node is owned again

@@ -2,6 +2,7 @@
 
 import json
 from collections.abc import Sequence
+from contextlib import suppress
 from typing import Any
 
 from e2e.stage import DEADLINE, Place, Raw, Stage, eventually
@@ -12,6 +13,7 @@ from kubeshare.api.types.constants import (
     POOL_STATIC,
     placeholder_name,
 )
+from kubeshare.lab.errors import LabError
 
 IMAGE = "kubeshare:dev"
 BURN = ("burn", "--kernel-us", "1000", "--inflight", "8", "--seconds", "3600")
@@ -220,6 +222,11 @@ class Space:
     def run(self, name: str, *command: str) -> str:
         """Run a command in a pod's container and return what it prints."""
         return self.stage.kubectl("exec", "-n", self.name, name, "--", *command)
+
+    def end_with(self, name: str, file: str) -> None:
+        """Make the file for which a pod's container waits to end, maybe before the command does."""
+        with suppress(LabError):
+            self.run(name, "touch", file)
 
     def describe(self, name: str) -> str:
         """All that Kubernetes says about a SharePod and its pod."""

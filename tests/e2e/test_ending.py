@@ -58,7 +58,7 @@ def test_a_part_is_held_until_its_containers_have_stopped(stage: Stage, space: S
     assert stage.processes("slow"), "the container runs on for its grace"
     assert space.sharepod("slow") is not None, "it goes after its pod"
     assert "slow" in stage.holders(place.gpuid)
-    space.run("slow", "touch", "/tmp/end")
+    space.end_with("slow", "/tmp/end")
     eventually(lambda: "slow" not in stage.holders(place.gpuid), "its part to be given back")
     assert stage.processes("slow") == []
     eventually(lambda: space.find_pod("slow") is None, "its pod to be gone")

@@ -192,7 +192,7 @@ def end_without_an_agent(six: Six) -> None:
         space.until_phase(name, "Running")
     gone = stage.containers(NODE_AGENT, node)
     stage.kill_process(NODE_AGENT, node)
-    space.run("failed", "touch", STOP)
+    space.end_with("failed", STOP)
     space.delete("pod", "deleted")
     space.until_phase("failed", "Failed")
     stage.until_ready(NODE_AGENT, node, but=gone)

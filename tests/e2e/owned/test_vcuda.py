@@ -175,7 +175,7 @@ def test_what_happens_to_a_pod_or_an_agent_changes_nobodys_gpus(
         assert indices[0] == indices[1]
     # S14: a container is started again.
     index = published(space, "half")["predicate-gpu-idx-0"]
-    space.run("half", "touch", STOP)
+    space.end_with("half", STOP)
     eventually(lambda: space.lives("half")[1] == 1, "the container to be started again")
     # S13: the agent is.
     gone = stage.containers(NODE_AGENT, owned_node.name)
