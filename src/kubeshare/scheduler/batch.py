@@ -5,10 +5,11 @@ for it. So while others are queued, decisions for them are made ahead, each in a
 those before it. Then the holders of each vGPU are written together. The requesters are reconciled
 one by one afterwards as always, find their shares and are bound to them, as after a restart.
 
-Only decisions that cannot differ from those made one by one are made ahead: they end before the
-first requester that does not fit, has other vGPUs than one, or belongs to a gang. After each write
-the others are placed again, because the cluster may have changed meanwhile. If a write is refused,
-or would have one holder only, those that are left are decided one by one.
+Decisions made ahead end before the first requester that does not fit, has other vGPUs than one, or
+belongs to a gang, because what is decided about it may concern those after it. After each write the
+others are placed again: the cluster may have changed meanwhile. Then they are also beside holders
+that come after them in the queue and share the vGPU that was written. If a write is refused, or
+would have one holder only, those that are left are decided one by one.
 """
 
 import asyncio
