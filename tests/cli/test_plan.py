@@ -237,6 +237,7 @@ def test_quota_that_follows_the_events_counts_in_a_file_and_is_refused_in_a_pipe
 
 
 @pytest.mark.slow
+@pytest.mark.slow
 def test_many_events_need_no_more_memory_than_few() -> None:
     def peak(events: int) -> int:
         lines = (

@@ -9,6 +9,7 @@ HONEST = {"a": 0.5, "b": 0.3}
 REQUEST = 0.2
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("first", LIES)
 def test_no_order_of_lies_costs_honest_members_three_points_in_seventy_seconds(first: Lie) -> None:
     """Every pattern of one or two lies, from the first turn on."""
