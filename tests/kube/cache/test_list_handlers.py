@@ -1,4 +1,4 @@
-"""What a reflector calls around its lists, and who runs while a long one is stored."""
+"""What a reflector asks for and calls around its lists, and who runs while a long one is stored."""
 
 import asyncio
 from collections.abc import Awaitable, Callable
@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kube.expectations import expect_count, expect_value
+from kube.expectations import expect_count, expect_true, expect_value
 from kubeshare.kube.cache import reflector
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
@@ -100,3 +100,26 @@ def test_others_run_while_a_long_list_is_stored_and_it_takes_no_longer(
         assert asyncio.get_running_loop().time() < 1
 
     play(pods, check)
+
+
+def test_it_lists_and_watches_what_it_is_asked_for(server: FakeApiServer) -> None:
+    async def main() -> None:
+        reflector = Reflector(
+            server.client(),
+            PODS,
+            namespace="default",
+            labels="app=a",
+            fields="spec.nodeName=n1",
+            page=7,
+        )
+        running = asyncio.create_task(reflector.run())
+        await expect_true(lambda: len(server.requests) > 1, "a list and a watch")
+        running.cancel()
+        await asyncio.wait([running])
+        listed, watched = server.requests[:2]
+        selectors = {"labelSelector": "app=a", "fieldSelector": "spec.nodeName=n1"}
+        assert listed.query == selectors | {"limit": "7"}
+        assert watched.query.items() >= selectors.items()
+        assert [each.path.namespace for each in (listed, watched)] == ["default"] * 2
+
+    run_virtual(main())

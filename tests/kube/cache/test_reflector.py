@@ -477,26 +477,3 @@ def test_raw_objects_are_stored_without_managed_fields() -> None:
                 assert "managedFields" not in kept["metadata"]
 
     run_virtual(main())
-
-
-def test_it_lists_and_watches_what_it_is_asked_for(server: FakeApiServer) -> None:
-    async def main() -> None:
-        reflector = Reflector(
-            server.client(),
-            PODS,
-            namespace="default",
-            labels="app=a",
-            fields="spec.nodeName=n1",
-            page=7,
-        )
-        running = asyncio.create_task(reflector.run())
-        await expect_true(lambda: len(server.requests) > 1, "a list and a watch")
-        running.cancel()
-        await asyncio.wait([running])
-        listed, watched = server.requests[:2]
-        selectors = {"labelSelector": "app=a", "fieldSelector": "spec.nodeName=n1"}
-        assert listed.query == selectors | {"limit": "7"}
-        assert watched.query.items() >= selectors.items()
-        assert [each.path.namespace for each in (listed, watched)] == ["default"] * 2
-
-    run_virtual(main())
