@@ -265,6 +265,42 @@ def test_an_applied_field_is_owned_conflicts_and_is_taken_back(
     control_plane.run(main)
 
 
+def test_an_apply_may_be_conditional_and_a_condition_may_change_hands(
+    control_plane: ControlPlane,
+) -> None:
+    async def main(client: Client, namespace: str) -> None:
+        name = f"{namespace}-node"
+        made = await client.create(NODES, {"metadata": {"name": name}})
+
+        async def apply(manager: str, version: str = "", **known: str) -> Raw:
+            time = "2026-01-01T00:00:00Z"
+            condition = {"type": "Shared", "message": "", "lastTransitionTime": time} | known
+            conditions = [condition] if known else []
+            metadata = {"name": name} | ({"resourceVersion": version} if version else {})
+            body = {"metadata": metadata, "status": {"conditions": conditions}}
+            return await client.apply(
+                NODES, body, field_manager=manager, force=True, subresource="status"
+            )
+
+        def shared(node: Raw) -> list[str]:
+            conditions = (node.get("status") or {}).get("conditions") or ()
+            return [each["status"] for each in conditions if each["type"] == "Shared"]
+
+        first = await apply("two", made["metadata"]["resourceVersion"], status="True", reason="T")
+        with pytest.raises(ConflictError):
+            await apply("two", made["metadata"]["resourceVersion"], status="True", reason="U")
+        assert shared(first) == ["True"]
+        assert shared(await apply("two")) == [], "nobody else has it"
+        await apply("two", status="True", reason="T")
+        await apply("one", status="False", reason="F")
+        assert shared(await apply("two")) == ["False"], "the other one has all of it"
+        await apply("one", status="True", reason="T")
+        await apply("two", status="True", reason="T")
+        assert shared(await apply("two")) == ["True"], "both had it"
+
+    control_plane.run(main)
+
+
 def test_each_manager_owns_its_condition_of_a_status(control_plane: ControlPlane) -> None:
     async def main(client: Client, namespace: str) -> None:
         name = f"{namespace}-node"

@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 from deadlines import DEADLINE_S
-from fakes.cluster.invariants import overcommitted
 from kube.contract import ControlPlane, config_map, unchanged
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.client.client import Client
@@ -35,6 +34,7 @@ from kubeshare.kube.resources import (
     Resource,
 )
 from kubeshare.lab.control_plane.api_server import ApiServer
+from kubeshare.simulator.control_tier.stored import overcommitted
 
 WIDGETS = Resource("contract.test", "v1", "widgets", "Widget")
 

@@ -139,6 +139,24 @@ def test_a_server_that_has_gone_back_to_an_older_state_is_listed_again() -> None
     run_virtual(main())
 
 
+def test_a_server_that_has_gone_back_is_listed_again_when_it_has_passed_the_last_version() -> None:
+    """No version shows it, so a store that fits into one page is always listed."""
+    server = seeded("a", "b")
+
+    async def main() -> None:
+        async with watching(server) as watched:
+            snapshot = server.storage.snapshot()
+            seed(server, "c")
+            await watched.expect_names({"a", "b", "c"})
+            server.restore(snapshot)
+            for name in ("d", "e", "f"):
+                seed(server, name)
+            await watched.expect_names({"a", "b", "d", "e", "f"}, seconds=5)
+            assert watched.reflector.relists == 1
+
+    run_virtual(main())
+
+
 def test_a_watch_that_ends_at_its_time_costs_no_other_request() -> None:
     server = seeded("a")
 
@@ -211,14 +229,14 @@ def _pairs(watched: Watched) -> tuple[list[float], list[float]]:
 
 
 def test_500_on_watch_is_retried_with_backoff_until_it_works() -> None:
-    server = seeded("a")
+    server = seeded("a", "z")
     server.inject(Fault.answer(500, "InternalError"), verb="watch", skip=1, times=5)
 
     async def main() -> None:
-        async with watching(server) as watched:
+        async with watching(server, page=1) as watched:
             server.reset_watches()
             seed(server, "b")
-            await watched.expect_names({"a", "b"})
+            await watched.expect_names({"a", "b", "z"})
             assert watched.changes == ["ADDED b"]
             assert watched.most_watches_in(4) <= 5
             assert watched.reflector.relists == 0
@@ -227,26 +245,26 @@ def test_500_on_watch_is_retried_with_backoff_until_it_works() -> None:
 
 
 def test_429_waits_as_long_as_the_server_says() -> None:
-    server = seeded("a")
+    server = seeded("a", "z")
     server.inject(Fault.answer(429, "TooManyRequests", retry_after=9), verb="watch", skip=1)
 
     async def main() -> None:
-        async with watching(server) as watched:
+        async with watching(server, page=1) as watched:
             await asyncio.sleep(2)
             server.reset_watches()
             seed(server, "b")
-            await watched.expect_names({"a", "b"})
+            await watched.expect_names({"a", "b", "z"})
             *_, refused, answered = watched.asked("watch")
             assert answered - refused >= 9
 
     run_virtual(main())
 
 
-def test_after_a_connection_reset_the_watch_continues_from_the_last_event() -> None:
-    server = seeded("a")
+def test_after_a_connection_reset_a_watch_of_many_continues_from_the_last_event() -> None:
+    server = seeded("a", "z")
 
     async def main() -> None:
-        async with watching(server) as watched:
+        async with watching(server, page=1) as watched:
             seed(server, "b")
             await watched.expect_name("b")
             server.freeze_watches()
@@ -254,7 +272,7 @@ def test_after_a_connection_reset_the_watch_continues_from_the_last_event() -> N
             server.remove(PODS, "a", "default")
             server.freeze_watches(frozen=False)
             server.reset_watches()
-            await watched.expect_names({"b", "c"})
+            await watched.expect_names({"b", "c", "z"})
             assert watched.changes == ["ADDED b", "ADDED c", "DELETED a"]
             assert watched.reflector.relists == 0
 
@@ -294,10 +312,10 @@ def test_a_server_that_is_gone_from_the_start_is_waited_for() -> None:
 
 
 def test_bookmarks_are_requested_and_advance_the_version() -> None:
-    server = seeded("a")
+    server = seeded("a", "z")
 
     async def main() -> None:
-        async with watching(server, namespace="default") as watched:
+        async with watching(server, namespace="default", page=1) as watched:
             assert server.requests[-1].query["allowWatchBookmarks"] == "true"
             server.seed(PODS, {"metadata": {"name": "x", "namespace": "unseen"}})
             server.bookmark()

@@ -9,7 +9,7 @@ import pytest
 
 from deadlines import DEADLINE_S
 from kubeshare.kube.client.connection_pool import ConnectionPool
-from kubeshare.kube.client.http_client import DirectClient
+from kubeshare.kube.client.http_client import IMPERSONATE_USER, DirectClient
 
 T = TypeVar("T")
 
@@ -78,15 +78,17 @@ def ask(
     act: Callable[[DirectClient], Awaitable[T]],
     *,
     auth: httpx2.Auth | None = None,
+    headers: dict[str, str] | None = None,
     path: str = "",
 ) -> T:
     async def main() -> T:
         listening = await asyncio.start_server(server, "127.0.0.1", 0)
         port = listening.sockets[0].getsockname()[1]
         url = f"http://127.0.0.1:{port}{path}"
+        parameters = {"base_url": url, "auth": auth, "headers": headers, "timeout": None}
         async with (
             listening,
-            DirectClient(ConnectionPool(None), base_url=url, auth=auth, timeout=None) as client,
+            DirectClient(ConnectionPool(None), **parameters) as client,
         ):
             return await act(client)
 
@@ -110,6 +112,17 @@ def test_a_request_has_its_head_and_its_body() -> None:
     assert "content-" not in server.heads[1]
     assert "authorization" not in server.heads[1]
     assert server.connections == 1
+
+
+def test_a_request_in_the_name_of_another_user_says_so() -> None:
+    server = Server(FINE, FINE)
+
+    async def act(client: DirectClient) -> None:
+        await client.send_direct("DELETE", "/api/v1/pods/a")
+        await client.get("/watch")
+
+    ask(server, act, headers={IMPERSONATE_USER: "someone"})
+    assert ["impersonate-user: someone\r\n" in head for head in server.heads] == [True, True]
 
 
 def test_the_path_of_the_base_url_precedes_that_of_the_request() -> None:

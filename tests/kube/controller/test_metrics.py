@@ -54,45 +54,81 @@ def test_every_metric_of_the_runtime() -> None:
         "# HELP kube_runtime_requests_total Requests to the API server",
         "# TYPE kube_runtime_requests_total counter",
         'kube_runtime_requests_total{resource="pods",verb="get"} 8.0',
-        "# HELP kube_runtime_synced 1 once the store has been filled",
+        "# HELP kube_runtime_synced 1 once all stores of these objects have been filled",
         "# TYPE kube_runtime_synced gauge",
         'kube_runtime_synced{resource="pods"} 1.0',
         'kube_runtime_synced{resource="nodes"} 0.0',
-        "# HELP kube_runtime_objects Objects in the store",
+        "# HELP kube_runtime_objects Objects in the stores",
         "# TYPE kube_runtime_objects gauge",
         'kube_runtime_objects{resource="pods"} 2.0',
         'kube_runtime_objects{resource="nodes"} 0.0',
-        "# HELP kube_runtime_last_event_age_seconds Since anything came",
+        (
+            "# HELP kube_runtime_last_event_age_seconds "
+            "Time since the quietest watch of these objects received anything"
+        ),
         "# TYPE kube_runtime_last_event_age_seconds gauge",
         'kube_runtime_last_event_age_seconds{resource="pods"} 2.5',
-        "# HELP kube_runtime_relists_total Lists after the first",
+        "# HELP kube_runtime_relists_total Lists of these objects after the first",
         "# TYPE kube_runtime_relists_total counter",
         'kube_runtime_relists_total{resource="pods"} 4.0',
         'kube_runtime_relists_total{resource="nodes"} 0.0',
         "# HELP kube_runtime_watch_restarts_total Watches that ended",
         "# TYPE kube_runtime_watch_restarts_total counter",
         'kube_runtime_watch_restarts_total{reason="expired",resource="pods"} 6.0',
-        "# HELP workqueue_depth Keys that wait",
+        "# HELP workqueue_depth Keys that wait in the queue",
         "# TYPE workqueue_depth gauge",
         'workqueue_depth{name="vgpus"} 3.0',
-        "# HELP workqueue_adds_total Keys queued",
+        "# HELP workqueue_adds_total Keys added to the queue",
         "# TYPE workqueue_adds_total counter",
         'workqueue_adds_total{name="vgpus"} 5.0',
-        "# HELP workqueue_retries_total Keys that failed",
+        "# HELP workqueue_retries_total Keys queued again after a failure",
         "# TYPE workqueue_retries_total counter",
         'workqueue_retries_total{name="vgpus"} 2.0',
-        "# HELP workqueue_unfinished_work_seconds Of all keys in process",
+        "# HELP workqueue_unfinished_work_seconds Time so far of all keys in process, together",
         "# TYPE workqueue_unfinished_work_seconds gauge",
         'workqueue_unfinished_work_seconds{name="vgpus"} 1.5',
-        "# HELP workqueue_longest_running_processor_seconds Oldest key in process",
+        (
+            "# HELP workqueue_longest_running_processor_seconds "
+            "Time so far of the oldest key in process"
+        ),
         "# TYPE workqueue_longest_running_processor_seconds gauge",
         'workqueue_longest_running_processor_seconds{name="vgpus"} 1.25',
-        "# HELP kube_runtime_reconciles_total Reconciles",
+        "# HELP kube_runtime_reconciles_total Reconciles by their result",
         "# TYPE kube_runtime_reconciles_total counter",
         'kube_runtime_reconciles_total{controller="vgpus",result="success"} 7.0',
         "# HELP leader_election_master_status 1 while this replica leads",
         "# TYPE leader_election_master_status gauge",
         'leader_election_master_status{name="lease"} 1.0',
+    ]
+
+
+def test_watches_of_one_kind_are_one_series() -> None:
+    """Prometheus drops all but one of the samples with the same name and labels."""
+
+    def watch(*, synced: bool, objects: int, age: float | None) -> Any:
+        return SimpleNamespace(
+            resource=SimpleNamespace(plural="pods"),
+            synced=synced,
+            store=range(objects),
+            relists=1,
+            last_event_age=age,
+            restarts=Counter({"expired": 2}),
+        )
+
+    watches = [
+        watch(synced=True, objects=2, age=1.5),
+        watch(synced=False, objects=3, age=None),
+        watch(synced=True, objects=0, age=4.5),
+    ]
+    registry = CollectorRegistry()
+    nothing: Any = SimpleNamespace(requests=Counter())
+    registry.register(RuntimeCollector(nothing, watches, [], []))
+    assert [line for line in scrape(registry) if "{" in line] == [
+        'kube_runtime_synced{resource="pods"} 0.0',
+        'kube_runtime_objects{resource="pods"} 5.0',
+        'kube_runtime_last_event_age_seconds{resource="pods"} 4.5',
+        'kube_runtime_relists_total{resource="pods"} 3.0',
+        'kube_runtime_watch_restarts_total{reason="expired",resource="pods"} 6.0',
     ]
 
 
@@ -119,6 +155,6 @@ def test_the_times_of_keys_are_histograms() -> None:
     controller.queue.on_taken(0.02)
     controller.queue.on_done(7.5)
     assert scrape(registry) == [
-        *histogram("workqueue_queue_duration_seconds", "In the queue", 0.02),
-        *histogram("workqueue_work_duration_seconds", "In process", 7.5),
+        *histogram("workqueue_queue_duration_seconds", "Time of a key in the queue", 0.02),
+        *histogram("workqueue_work_duration_seconds", "Time of a reconcile", 7.5),
     ]

@@ -7,7 +7,8 @@ A list returns the state at one resourceVersion, and a watch from there returns 
 2. A new list is compared with the store by uid: handlers get a deletion for what is gone, a
    deletion and an addition for a reused name, and nothing for unchanged objects. What was created
    and deleted since the last event is in neither: whoever knows of it is called after each list.
-3. 410 causes a new list; any other failure causes a new watch from the last resourceVersion.
+3. 410 causes a new list, and so does any other failure if the store fits into one page; else that
+   causes a new watch from the last resourceVersion.
 4. Handlers are called while the stream is read, so they must only queue keys.
 5. Other tasks run while a long list is stored. They see some objects in their old state and some in
    their new one, as they do when a watch lags.
@@ -20,6 +21,8 @@ from collections import Counter
 from collections.abc import Callable, Iterable
 from typing import Final, Generic, TypeAlias, TypeVar
 
+import structlog
+
 from kubeshare.kube.cache.store import DELETED, Change, Store
 from kubeshare.kube.cache.watch import WatchEvent
 from kubeshare.kube.cache.watch_loop import IDLE_SECONDS, WatchLoop
@@ -29,6 +32,8 @@ from kubeshare.kube.resources import Resource
 
 T = TypeVar("T")
 Handler: TypeAlias = Callable[[Change[T]], None]
+
+log = structlog.get_logger(__name__)
 
 OBJECTS_AT_ONCE: Final = 100
 """Objects of a list that are stored before other tasks run."""
@@ -87,7 +92,7 @@ class Reflector(Generic[T]):
             namespace=namespace,
             labels=labels,
             fields=fields,
-            restored=self._on_restored,
+            starts_cheaply=lambda: len(self.store) <= page,
             idle=idle,
             draw=draw,
         )
@@ -146,6 +151,8 @@ class Reflector(Generic[T]):
             fields=self._fields,
             page=self._page,
         )
+        if self._loop.has_gone_back(listing.resource_version):
+            self._on_restored(listing.resource_version)
         initial = not self.synced
         self.relists += not initial
         steps = self.store.iter_replace(listing.items, keep=listing.unreadable, initial=initial)
@@ -167,7 +174,13 @@ class Reflector(Generic[T]):
         elif current is not None:
             self._notify(self.store.put(current))
 
-    def _on_restored(self) -> None:
+    def _on_restored(self, resource_version: str) -> None:
+        log.warning(
+            "the API server has gone back to an older state: listed again",
+            resource=self.resource.plural,
+            resource_version=resource_version,
+        )
+        self.restarts["restored"] += 1
         for handler in self._restore_handlers:
             handler()
 

@@ -2,12 +2,16 @@
 
 1. The resourceVersion of each event, bookmarks included, is where the next watch begins.
 2. The watch asks for bookmarks. The server ends it after 5 to 10 minutes (with jitter, so that
-   clients do not reconnect together), and 75 s of silence count as a lost connection.
+   clients do not reconnect together), and 75 s of silence count as a lost connection. Events get no
+   bookmarks, since the API server has no cache of them: of a kind like that, silence is no failure.
+   The next watch begins at once, from a version that is not too old.
 3. 410, as a status or as an event, asks for a new resourceVersion to start from; any other failure
    causes a new watch from the last one.
 4. After a watch that did not last as long as it asked for, the present resourceVersion is read. If
    it is lower than the last one, etcd was restored from an older snapshot: a watch from a version
-   that is yet to come gets neither events nor an error, so the loop starts anew.
+   that is yet to come gets neither events nor an error, so the loop starts anew. No version shows
+   it if the restored API server has passed the last one by then: where a start costs no more than
+   that question, the loop starts anew without asking.
 5. Retries have a backoff and respect ``Retry-After``. Only progress resets the backoff: a watch
    that ends at once without an event is a failure.
 """
@@ -52,7 +56,8 @@ class WatchLoop(Generic[T]):
         namespace: ``""`` for all.
         labels: label selector.
         fields: field selector.
-        restored: called when the API server has gone back to an older state, before ``start``.
+        starts_cheaply: whether ``start`` costs about as much as reading the resourceVersion of now.
+        latest: of a kind without bookmarks, returns the present resourceVersion.
         idle: seconds of silence after which a watch counts as lost.
         draw: returns a random number in [0, 1), for jitter.
 
@@ -71,7 +76,8 @@ class WatchLoop(Generic[T]):
         namespace: str = "",
         labels: str = "",
         fields: str = "",
-        restored: Callable[[], None] = lambda: None,
+        starts_cheaply: Callable[[], bool] = lambda: False,
+        latest: Callable[[], Awaitable[str]] | None = None,
         idle: float = IDLE_SECONDS,
         draw: Callable[[], float] = random.random,
     ) -> None:
@@ -82,12 +88,15 @@ class WatchLoop(Generic[T]):
         self._namespace = namespace
         self._labels = labels
         self._fields = fields
-        self._restored = restored
+        self._starts_cheaply = starts_cheaply
+        self._latest = latest
+        self._checked = ""  # what `latest` returned before the watch that is open began
         self._idle = idle
         self._draw = draw
         self._backoff = Backoff(0.2, 30.0, draw)
         self._last_event: float | None = None
         self._interrupted = False
+        self._last_seen = ""
         self.resource_version = ""
         self.restarts: Counter[str] = Counter()
 
@@ -105,7 +114,8 @@ class WatchLoop(Generic[T]):
                 if self._interrupted and self.resource_version:
                     await self._check_history()
                 if not self.resource_version:
-                    self.resource_version = await self._start()
+                    self._advance(await self._start())
+                    self._checked = ""
                     self._record_activity()
                 self._interrupted = True
                 await self._watch()
@@ -133,7 +143,7 @@ class WatchLoop(Generic[T]):
                     events += 1
                     self._record_activity()
                     self._handle(event)
-                    self.resource_version = event.identity.resource_version
+                    self._advance(event.identity.resource_version)
                     self._backoff.reset()
                     if not events % EVENTS_AT_ONCE:
                         await asyncio.sleep(0)
@@ -141,6 +151,9 @@ class WatchLoop(Generic[T]):
                     if loop.time() + self._idle > (silence.when() or 0.0) + SLACK:
                         silence.reschedule(loop.time() + self._idle)
         except TimeoutError:
+            if self._latest is not None:
+                self._skip_silence()
+                return
             message = f"watch {self._resource.plural}: silent for {self._idle:g} s"
             raise UnreachableError(message, sent=True) from None
         if not events and loop.time() - started < SHORT_WATCH:
@@ -150,23 +163,38 @@ class WatchLoop(Generic[T]):
         self._backoff.reset()
         self.restarts["ended"] += 1
 
+    def has_gone_back(self, latest: str) -> bool:
+        """Whether ``latest``, the present resourceVersion, is lower than one that was seen before.
+
+        The API server was restored to an older state then.
+        """
+        return _is_older(latest, self._last_seen)
+
+    def _skip_silence(self) -> None:
+        """Let the next watch begin where a silent one can have missed nothing.
+
+        Versions are forgotten after five minutes; 410 would cost the events since the last one.
+        """
+        if _is_older(self.resource_version, self._checked):
+            self._advance(self._checked)
+        self.restarts["silent"] += 1
+
     async def _check_history(self) -> None:
-        """Forget where the watch is if the API server has not come that far."""
-        latest = await self._client.latest_version(
+        """Forget where the watch is if the API server has not come that far, or may not have."""
+        if self._starts_cheaply() or self.has_gone_back(await self._present_version()):
+            self.resource_version = ""
+        self._interrupted = False
+
+    async def _present_version(self) -> str:
+        if self._latest is not None:
+            self._checked = await self._latest()
+            return self._checked
+        return await self._client.latest_version(
             self._resource, self._namespace, labels=self._labels, fields=self._fields
         )
-        versions = latest, self.resource_version
-        if all(map(str.isdecimal, versions)) and int(latest) < int(self.resource_version):
-            log.warning(
-                "the API server has gone back to an older state: listing again",
-                resource=self._resource.plural,
-                resource_version=latest,
-                last_seen=self.resource_version,
-            )
-            self.restarts["restored"] += 1
-            self.resource_version = ""
-            self._restored()
-        self._interrupted = False
+
+    def _advance(self, resource_version: str) -> None:
+        self.resource_version = self._last_seen = resource_version
 
     def _record_activity(self) -> None:
         self._last_event = asyncio.get_running_loop().time()
@@ -184,3 +212,8 @@ class WatchLoop(Generic[T]):
             wait_seconds=round(wait, 3),
         )
         await asyncio.sleep(wait)
+
+
+def _is_older(version: str, other: str) -> bool:
+    """Whether a resourceVersion is older than another one; False if either is no number."""
+    return version.isdecimal() and other.isdecimal() and int(version) < int(other)

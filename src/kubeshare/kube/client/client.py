@@ -26,6 +26,7 @@ from kubeshare.kube.cache.watch import WatchEvent, read_watch
 from kubeshare.kube.client.answers import parameters, read_answer, with_kind
 from kubeshare.kube.client.connection import connect
 from kubeshare.kube.client.errors import ConflictError, GoneError, InvalidError
+from kubeshare.kube.client.http_client import RawResponse
 from kubeshare.kube.client.listing import PAGE, Listing, read_pages, read_version
 from kubeshare.kube.client.transport import Call, Transport
 from kubeshare.kube.resources import Raw, Resource
@@ -61,14 +62,21 @@ class Client:
         kubeconfig: str | Path | None = None,
         context: str | None = None,
         *,
+        impersonate: str = "",
         timeout: float = 15.0,
     ) -> Self:
         """A client for a kubeconfig, or for the pod's own service account.
 
+        Args:
+            kubeconfig: as for :func:`kubeshare.kube.client.connection.connect`, as the next two.
+            context: of that file.
+            impersonate: the user in whose name the requests are made.
+            timeout: of each response in seconds.
+
         Raises:
             ConfigError: no usable configuration.
         """
-        client, namespace = connect(kubeconfig, context)
+        client, namespace = connect(kubeconfig, context, impersonate)
         return cls(client, namespace=namespace, timeout=timeout)
 
     async def __aenter__(self) -> Self:
@@ -95,6 +103,20 @@ class Client:
     def writes(self) -> int:
         """Number of requests that change something."""
         return self.requests.total() - self.reads
+
+    async def read(self, path: str, *, limit: int, **query: str) -> RawResponse:
+        """The response to a GET of a path that has no objects, such as ``/version`` or a log.
+
+        Args:
+            path: of the URL.
+            limit: the most bytes of the response's body that are read.
+            query: parameters of the URL.
+
+        Raises:
+            ResponseTooLargeError: that body is longer.
+            ApiError: refused, or no response.
+        """
+        return await self._transport.read(path, query, limit)
 
     async def get(self, resource: Resource[T], name: str, namespace: str = "") -> T:
         """The object of that name.

@@ -16,7 +16,7 @@ import msgspec
 import yaml
 
 from kubeshare.kube.client.connection_pool import ConnectionPool
-from kubeshare.kube.client.http_client import DirectClient
+from kubeshare.kube.client.http_client import IMPERSONATE_USER, DirectClient
 
 _EXEC = "client.authentication.k8s.io/"
 _PORT_MAX = 65535
@@ -27,7 +27,7 @@ class ConfigError(Exception):
 
 
 def connect(
-    kubeconfig: str | Path | None = None, context: str | None = None
+    kubeconfig: str | Path | None = None, context: str | None = None, impersonate: str = ""
 ) -> tuple[httpx2.AsyncClient, str]:
     """An HTTP client for the API server, and the configured default namespace.
 
@@ -35,6 +35,7 @@ def connect(
         kubeconfig: a file; by default the pod's service account, then ``$KUBECONFIG``,
             then ``~/.kube/config``.
         context: of that file; by default its current one.
+        impersonate: the user in whose name the requests are made; by default the configured one.
 
     Raises:
         ConfigError: there is no configuration, or it is broken.
@@ -54,7 +55,10 @@ def connect(
             plugin.apiVersion = f"{_EXEC}v1beta1"
         # Every request has its own deadline, and a watch is quiet for minutes.
         parameters = ConnectionParams(timeout=httpx2.Timeout(None, connect=10.0))
-        return _client(parameters.httpx_params(chosen)), chosen.namespace
+        found = parameters.httpx_params(chosen)
+        if impersonate:
+            found["headers"] = {IMPERSONATE_USER: impersonate}
+        return _client(found), chosen.namespace
     except LightkubeConfigError as error:
         raise ConfigError(
             f"{origin}: {error}; set KUBECONFIG or pass --kubeconfig and --context"

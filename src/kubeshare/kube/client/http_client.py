@@ -15,6 +15,8 @@ from msgspec import Struct
 
 from kubeshare.kube.client.connection_pool import ConnectionPool
 
+IMPERSONATE_USER: Final = "impersonate-user"
+"""The header that names the user in whose name a request is made."""
 _UNAUTHORIZED: Final = 401
 
 
@@ -68,6 +70,8 @@ class DirectClient(httpx2.AsyncClient, DirectSender):
         self._connections = connections
         self._path = self.base_url.raw_path.rstrip(b"/")
         self._host = self.base_url.netloc
+        user = self.headers.get(IMPERSONATE_USER)
+        self._impersonation = f"{IMPERSONATE_USER}: {user}\r\n".encode() if user else b""
         self._authorization: bytes | None = None  # a header line; None until it is known
 
     async def send_direct(
@@ -98,8 +102,9 @@ class DirectClient(httpx2.AsyncClient, DirectSender):
     def _head(self, method: str, target: str, content_type: str, length: int) -> bytes:
         """The head of a request without its credentials and the empty line."""
         head = (
-            b"%b %b%b HTTP/1.1\r\nhost: %b\r\naccept: application/json\r\nuser-agent: kubeshare\r\n"
-        ) % (method.encode(), self._path, target.encode(), self._host)
+            b"%b %b%b HTTP/1.1\r\nhost: %b\r\n"
+            b"accept: application/json\r\nuser-agent: kubeshare\r\n%b"
+        ) % (method.encode(), self._path, target.encode(), self._host, self._impersonation)
         if content_type:
             head += b"content-type: %b\r\ncontent-length: %d\r\n" % (content_type.encode(), length)
         return head

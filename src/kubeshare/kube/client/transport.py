@@ -96,21 +96,39 @@ class Transport:
         with self._translate_errors(call):
             async with asyncio.timeout(self._timeout):
                 answer = await self._send(
-                    call, content, content_type if content else "", query, limit
+                    _METHODS.get(call.verb, "GET"),
+                    _target(call.path, query),
+                    content,
+                    content_type if content else "",
+                    limit,
                 )
         _raise_for_status(call, answer)
         return answer.body
 
+    async def read(self, path: str, query: Mapping[str, str], limit: int) -> RawResponse:
+        """The response to a GET of a path that has no objects.
+
+        Args:
+            path: for example ``/version``.
+            query: parameters of the URL.
+            limit: the most bytes of the response's body that are read.
+
+        Raises:
+            ResponseTooLargeError: that body is longer.
+            ApiError: refused, or no response.
+            ConfigError: no credentials could be obtained.
+        """
+        self.requests["get", path] += 1
+        request = f"get {path}"
+        with self._translate_errors(request):
+            async with asyncio.timeout(self._timeout):
+                answer = await self._send("GET", _target(path, query), b"", "", limit)
+        _raise_for_status(request, answer)
+        return answer
+
     async def _send(
-        self,
-        call: Call,
-        body: bytes,
-        content_type: str,
-        query: Mapping[str, str] | None,
-        limit: int,
+        self, method: str, target: str, body: bytes, content_type: str, limit: int
     ) -> RawResponse:
-        target = _target(call, query)
-        method = _METHODS.get(call.verb, "GET")
         if self._direct is not None:
             return await self._direct.send_direct(method, target, content_type, body, limit=limit)
         headers = {"content-type": content_type} if content_type else None
@@ -134,7 +152,7 @@ class Transport:
             ConfigError: no credentials could be obtained.
         """
         self.requests[call.verb, call.target] += 1
-        request = self._client.build_request("GET", _target(call, query))
+        request = self._client.build_request("GET", _target(call.path, query))
         with self._translate_errors(call):
             async with asyncio.timeout(self._timeout):
                 response = await self._client.send(request, stream=True)
@@ -147,7 +165,7 @@ class Transport:
                 await response.aclose()
 
     @contextmanager
-    def _translate_errors(self, call: Call) -> Iterator[None]:
+    def _translate_errors(self, call: Call | str) -> Iterator[None]:
         """Raise an ``ApiError`` for everything that prevents a response."""
         server = self._client.base_url
         try:
@@ -176,8 +194,8 @@ class Transport:
             raise
 
 
-def _target(call: Call, query: Mapping[str, str] | None) -> str:
-    return f"{call.path}?{urlencode(query)}" if query else call.path
+def _target(path: str, query: Mapping[str, str] | None) -> str:
+    return f"{path}?{urlencode(query)}" if query else path
 
 
 async def _read_response(response: httpx2.Response) -> RawResponse:
@@ -186,7 +204,7 @@ async def _read_response(response: httpx2.Response) -> RawResponse:
     return RawResponse(response.status_code, headers, body)
 
 
-def _raise_for_status(call: Call, answer: RawResponse) -> None:
+def _raise_for_status(call: Call | str, answer: RawResponse) -> None:
     if answer.status >= 400:
         wait = answer.headers.get(b"retry-after")
         raise error_of_response(

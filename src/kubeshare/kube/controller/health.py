@@ -22,6 +22,9 @@ Check: TypeAlias = Callable[[], Iterable[str]]
 Page: TypeAlias = Callable[[], Awaitable[bytes]]
 """Returns a JSON document, or raises ``UnavailableError``."""
 
+Metrics: TypeAlias = Callable[[], bytes | Awaitable[bytes]]
+"""Returns the Prometheus exposition, or begins to make it."""
+
 _TEXT = "text/plain; charset=utf-8"
 _JSON = "application/json"
 
@@ -50,7 +53,7 @@ class HealthServer:
         port: int,
         *,
         ready: Check,
-        metrics: Callable[[], bytes],
+        metrics: Metrics,
         live: Check = tuple,
     ) -> None:
         self.port = port
@@ -95,7 +98,9 @@ class HealthServer:
         if method not in {b"GET", b"HEAD"}:
             return _response(HTTPStatus.METHOD_NOT_ALLOWED, b"only GET\n")
         if path == "/metrics":
-            return _response(HTTPStatus.OK, self._metrics(), CONTENT_TYPE_LATEST)
+            found = self._metrics()
+            body = found if isinstance(found, bytes) else await found
+            return _response(HTTPStatus.OK, body, CONTENT_TYPE_LATEST)
         if path in self.pages:
             return await self._page(path)
         if path not in self._checks:

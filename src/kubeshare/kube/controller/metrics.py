@@ -4,6 +4,7 @@ Metrics of work queues and leader election have the names of client-go, so exist
 work; the names of all others begin with ``kube_runtime_``.
 """
 
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from typing import Any
 
@@ -57,41 +58,59 @@ class RuntimeCollector(Collector):
     def _watches(self) -> Iterator[Metric]:
         labels = ["resource"]
         synced = GaugeMetricFamily(
-            "kube_runtime_synced", "1 once the store has been filled", labels=labels
+            "kube_runtime_synced",
+            "1 once all stores of these objects have been filled",
+            labels=labels,
         )
-        objects = GaugeMetricFamily("kube_runtime_objects", "Objects in the store", labels=labels)
+        objects = GaugeMetricFamily("kube_runtime_objects", "Objects in the stores", labels=labels)
         age = GaugeMetricFamily(
-            "kube_runtime_last_event_age_seconds", "Since anything came", labels=labels
+            "kube_runtime_last_event_age_seconds",
+            "Time since the quietest watch of these objects received anything",
+            labels=labels,
         )
         relists = CounterMetricFamily(
-            "kube_runtime_relists", "Lists after the first", labels=labels
+            "kube_runtime_relists", "Lists of these objects after the first", labels=labels
         )
         restarts = CounterMetricFamily(
             "kube_runtime_watch_restarts", "Watches that ended", labels=[*labels, "reason"]
         )
-        for reflector in self._reflectors:
-            name = reflector.resource.plural
-            synced.add_metric([name], float(reflector.synced))
-            objects.add_metric([name], len(reflector.store))
-            relists.add_metric([name], reflector.relists)
-            if reflector.last_event_age is not None:
-                age.add_metric([name], reflector.last_event_age)
-            for reason, count in reflector.restarts.items():
+        for name, group in self._by_resource().items():
+            synced.add_metric([name], float(all(each.synced for each in group)))
+            objects.add_metric([name], sum(len(each.store) for each in group))
+            relists.add_metric([name], sum(each.relists for each in group))
+            ages = [each.last_event_age for each in group if each.last_event_age is not None]
+            if ages:
+                age.add_metric([name], max(ages))
+            counts = sum((each.restarts for each in group), Counter[str]())
+            for reason, count in counts.items():
                 restarts.add_metric([name, reason], count)
         yield from (synced, objects, age, relists, restarts)
 
+    def _by_resource(self) -> dict[str, list[Reflector[Any]]]:
+        """The reflectors of each kind; a program may have several, with different selectors."""
+        found = defaultdict(list)
+        for reflector in self._reflectors:
+            found[reflector.resource.plural].append(reflector)
+        return found
+
     def _queues(self) -> Iterator[Metric]:
-        depth = GaugeMetricFamily("workqueue_depth", "Keys that wait", labels=["name"])
-        adds = CounterMetricFamily("workqueue_adds", "Keys queued", labels=["name"])
-        retries = CounterMetricFamily("workqueue_retries", "Keys that failed", labels=["name"])
+        depth = GaugeMetricFamily("workqueue_depth", "Keys that wait in the queue", labels=["name"])
+        adds = CounterMetricFamily("workqueue_adds", "Keys added to the queue", labels=["name"])
+        retries = CounterMetricFamily(
+            "workqueue_retries", "Keys queued again after a failure", labels=["name"]
+        )
         unfinished = GaugeMetricFamily(
-            "workqueue_unfinished_work_seconds", "Of all keys in process", labels=["name"]
+            "workqueue_unfinished_work_seconds",
+            "Time so far of all keys in process, together",
+            labels=["name"],
         )
         longest = GaugeMetricFamily(
-            "workqueue_longest_running_processor_seconds", "Oldest key in process", labels=["name"]
+            "workqueue_longest_running_processor_seconds",
+            "Time so far of the oldest key in process",
+            labels=["name"],
         )
         results = CounterMetricFamily(
-            "kube_runtime_reconciles", "Reconciles", labels=["controller", "result"]
+            "kube_runtime_reconciles", "Reconciles by their result", labels=["controller", "result"]
         )
         for controller in self._controllers:
             name, queue = controller.name, controller.queue
@@ -109,14 +128,14 @@ def time_controllers(registry: CollectorRegistry, controllers: Sequence[Controll
     """Register histograms of the queue and work durations of controllers."""
     waited = Histogram(
         "workqueue_queue_duration_seconds",
-        "In the queue",
+        "Time of a key in the queue",
         ["name"],
         buckets=_BUCKETS,
         registry=registry,
     )
     worked = Histogram(
         "workqueue_work_duration_seconds",
-        "In process",
+        "Time of a reconcile",
         ["name"],
         buckets=_BUCKETS,
         registry=registry,

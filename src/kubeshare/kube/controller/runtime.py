@@ -128,11 +128,7 @@ class Program:
             LeadershipLostError: the Lease could not be renewed; all parts have ended.
             ExceptionGroup: a part failed.
         """
-        electors = [] if self._elector is None else [self._elector]
-        self.registry.register(
-            RuntimeCollector(self._client, self._reflectors, self._controllers, electors)
-        )
-        time_controllers(self.registry, self._controllers)
+        self.register_metrics()
         async with asyncio.TaskGroup() as group:
             background = [
                 group.create_task(_as_coroutine(task)) for task in self._background_tasks()
@@ -147,6 +143,14 @@ class Program:
             for task in (stopping, *background):
                 task.cancel()
         log.info("ended", program=self.name)
+
+    def register_metrics(self) -> None:
+        """Register the metrics of the parts that have been added; ``run`` does so."""
+        electors = [] if self._elector is None else [self._elector]
+        self.registry.register(
+            RuntimeCollector(self._client, self._reflectors, self._controllers, electors)
+        )
+        time_controllers(self.registry, self._controllers)
 
     def _background_tasks(self) -> Iterator[Callable[[], Awaitable[Any]]]:
         if self.health is not None:
