@@ -77,6 +77,7 @@ class Collectives(Simulation):
         thread, job = self.threads[name], self.jobs[name]
         if thread.launched[gpu] == thread.done:
             super()._drained(name, gpu)
-        elif gpu in job.closing:
-            self._binder(self.arbiter.busy(name, gpu, self.now))
+        elif gpu in job.closing or gpu in job.overdue:
+            if gpu in job.closing:
+                self._binder(self.arbiter.busy(name, gpu, self.now))
             self.at(_CHECK_NS, lambda: self._drained(name, gpu))

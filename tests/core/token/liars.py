@@ -19,10 +19,15 @@ Lie = Literal[
     "says it is done after it was bypassed",
     "says it is busy, then done since long",
     "says nothing for long, then that it was done at once",
+    "says nothing, and connects again",
+    "says it is busy, and connects again",
 ]
 """What a member does with one turn."""
 
 LIES: tuple[Lie, ...] = get_args(Lie)
+
+_SILENT_AND_AGAIN = "says nothing, and connects again"
+_BUSY_AND_AGAIN = "says it is busy, and connects again"
 
 _ANSWER_NS = 100_000
 _IDLE_AFTER_NS = 5 * MS
@@ -64,8 +69,12 @@ class Liars(Simulation):
             self._answer_close(name, lie)
         elif isinstance(action, Shut) and lie == "says it is done after it was bypassed":
             self.at(_ANSWER_NS, lambda: self._drained_at(name, 0))
+        elif isinstance(action, Shut) and action.bypassed and lie == _BUSY_AND_AGAIN:
+            self.at(_ANSWER_NS, lambda: self._connect_again(name))
 
     def _answer_close(self, name: str, lie: Lie) -> None:
+        if lie == _SILENT_AND_AGAIN:
+            self.at(_ANSWER_NS, lambda: self._connect_again(name))
         if "busy" in lie:
             self.at(50 * MS, lambda: self._repeat_busy(name))
             if "then done" in lie:
@@ -77,10 +86,34 @@ class Liars(Simulation):
         if lie in ("says it is done since long", "works, then says it was idle"):
             self.at(_ANSWER_NS, lambda: self._drained_at(name, 0))
 
+    def _connect_again(self, name: str) -> None:
+        """Close the connection and make another, while a kernel runs on."""
+        self._binder(self.arbiter.gone(name, self.now))
+        self.jobs[name].overdue.setdefault(GPU, self.now)
+        self._binder(self.arbiter.connected(name, self.now))
+        self._want(name)
+
     def _drained_at(self, name: str, idle_ns: int) -> None:
+        self._end_overdue(self.jobs[name], GPU)
         self._binder(self.arbiter.drained(name, GPU, idle_ns, self.now))
 
     def _repeat_busy(self, name: str) -> None:
         if GPU in self.jobs[name].closing:
             self._binder(self.arbiter.busy(name, GPU, self.now))
             self.at(50 * MS, lambda: self._repeat_busy(name))
+
+
+class EndlessElsewhere(Simulation):
+    """Honest jobs, and one on two GPUs of which one drains; each launch waits for both."""
+
+    def __init__(self, endless_gpu: str) -> None:
+        super().__init__()
+        self._endless_gpu = endless_gpu
+
+    def _close(self, name: str, job: Job, gpu: str) -> None:
+        if len(job.gpus) == 1:
+            super()._close(name, job, gpu)
+            return
+        if gpu != self._endless_gpu:
+            self.at(_ANSWER_NS, lambda: self._drained(name, gpu))
+        self.at(2 * _ANSWER_NS, lambda: self._binder(self.arbiter.want(name, self.now)))

@@ -37,13 +37,23 @@ def contended(start: int = 0, quota_ns: int = QUOTA_NS) -> Arbiter:
 
 @dataclass
 class Job:
-    """Has always work for all of its GPUs, and drains after its own overrun."""
+    """Has always work for all of its GPUs, and drains after its own overrun.
+
+    Attributes:
+        hangs: whether it reports no end of its work.
+        uses: GPU, start and end of each turn.
+        overdue_uses: GPU, start and end of each use past a turn, beside those of others.
+        opened: GPU → since when it has it.
+        overdue: GPU → since when its work goes on there though it was bypassed.
+    """
 
     gpus: tuple[str, ...]
     overrun_ns: Callable[[], int]
     hangs: bool = False
     uses: list[tuple[str, int, int]] = field(default_factory=list)
+    overdue_uses: list[tuple[str, int, int]] = field(default_factory=list)
     opened: dict[str, int] = field(default_factory=dict)
+    overdue: dict[str, int] = field(default_factory=dict)
     closing: set[str] = field(default_factory=set)
     wanted_ns: int | None = None
     longest_wait_ns: int = 0
@@ -129,10 +139,22 @@ class Simulation:
         start = self.now
         self.run(for_ns)
         return {
-            name: self._used(job, gpu, start) / for_ns
+            name: self._time(gpu, start, job.uses, job.opened) / for_ns
             for name, job in self.jobs.items()
             if gpu in job.gpus
         }
+
+    def worked(self, name: str, gpu: str = GPU) -> int:
+        """How long a job had a GPU or worked on it past its turns, in ns since the start."""
+        job = self.jobs[name]
+        return self._time(gpu, 0, job.uses, job.opened) + self._time(
+            gpu, 0, job.overdue_uses, job.overdue
+        )
+
+    def charged_ns(self, name: str, gpu: str = GPU) -> int:
+        """What a job was charged for a GPU, with a use that goes on."""
+        views = self.arbiter.views(self.now)
+        return next(v.charged_ns for v in views if (v.name, v.gpu) == (name, gpu))
 
     def longest_wait_ns(self) -> int:
         """Of all jobs, with the waits that go on."""
@@ -142,10 +164,12 @@ class Simulation:
     def at(self, delay_ns: int, do: Callable[[], None]) -> None:
         heapq.heappush(self._events, (self.now + delay_ns, next(self._order), do))
 
-    def _used(self, job: Job, gpu: str, start: int) -> int:
-        uses = [(begin, end) for used, begin, end in job.uses if used == gpu]
-        if gpu in job.opened:
-            uses.append((job.opened[gpu], self.now))
+    def _time(
+        self, gpu: str, start: int, ended: list[tuple[str, int, int]], since: dict[str, int]
+    ) -> int:
+        uses = [(begin, end) for used, begin, end in ended if used == gpu]
+        if gpu in since:
+            uses.append((since[gpu], self.now))
         return sum(max(0, end - max(begin, start)) for begin, end in uses)
 
     def _want(self, name: str) -> None:
@@ -169,6 +193,8 @@ class Simulation:
             elif isinstance(action, Shut):
                 job.uses.append((action.gpu, job.opened.pop(action.gpu), self.now))
                 job.closing.discard(action.gpu)
+                if action.bypassed:
+                    job.overdue[action.gpu] = self.now
                 if not job.closing:
                     self.at(self.gap_ns, lambda name=action.member: self._want(name))  # type: ignore[misc]
 
@@ -187,6 +213,7 @@ class Simulation:
     def _open(self, action: Open, job: Job) -> None:
         others = [n for n, j in self.jobs.items() if action.gpu in j.opened and j is not job]
         assert others == [], f"{others} hold {action.gpu} while it goes to {action.member}"
+        self._end_overdue(job, action.gpu)
         job.opened.setdefault(action.gpu, self.now)
         job.closing.discard(action.gpu)
 
@@ -195,6 +222,12 @@ class Simulation:
             job.longest_wait_ns = max(job.longest_wait_ns, self.now - job.wanted_ns)
             job.wanted_ns = None
 
+    def _end_overdue(self, job: Job, gpu: str) -> None:
+        """Its work is over, or goes on in a turn of its own."""
+        if gpu in job.overdue:
+            job.overdue_uses.append((gpu, job.overdue.pop(gpu), self.now))
+
     def _drained(self, name: str, gpu: str) -> None:
         if name in self.jobs:
+            self._end_overdue(self.jobs[name], gpu)
             self._binder(self.arbiter.drained(name, gpu, self.now, self.now))

@@ -164,9 +164,18 @@ def test_an_allowance_is_counted_to_the_nanosecond_and_rounded_up() -> None:
     allowance.advance(1, using=False)
     assert allowance.runs_out_after() == 100 * MS + 1
     assert isinstance(allowance.runs_out_after(), int)
-    allowance.add(50 * MS)
-    # 50 ms of the whole GPU are 50 / 0.7 ms of running beside a limit of 0.3.
-    assert allowance.runs_out_after() == 28_571_429
+
+
+def test_what_counts_later_costs_as_much_then_as_it_had_at_once() -> None:
+    allowance = Allowance(300_000, 100 * MS, 0)
+    allowance.run_over(50 * MS, 50 * MS)
+    # 15 ms of the whole GPU are 15 / 0.7 ms of running beside a limit of 0.3.
+    assert allowance.runs_out_after() == 121_428_572
+    allowance.count_overtime()
+    assert allowance.runs_out_after() == 50 * MS
+    allowance.run_over(2 * SECOND, 0)
+    allowance.count_overtime()
+    assert allowance.runs_out_after() == 50 * MS
 
 
 def test_who_is_held_back_may_run_when_there_is_enough_for_a_grant() -> None:

@@ -11,10 +11,13 @@ from hypothesis import strategies as st
 
 import samples
 from core.token.simulation import MS, SECOND
-from kubeshare.core.token import Action, Amounts, Arbiter, Close, Extend, Open, Shut
+from kubeshare.core.token import Action, Amounts, Arbiter, Close, Extend, MemberView, Open, Shut
 
 GPUS = ("gpu-0", "gpu-1")
 BOUNDS = (300_000, 600_000)
+
+REPORT_NS = 30 * MS
+"""So much less than it worked a report makes a member charged at most."""
 
 Event = tuple[str, str, str, int]
 """What happens, to which member, on which GPU, and what it reports, ns from now."""
@@ -34,6 +37,10 @@ class Watcher:
         self.members: list[str] = []  # a set has another order in each run, and so another state
         self.gates: dict[tuple[str, str], str] = {}  # (member, GPU) -> open or closing
         self.wanted: dict[str, set[str]] = {}  # of each that waits, the GPUs it wants together
+        self.owed: list[tuple[str, str]] = []  # all who could report have left
+        self.works_since: dict[tuple[str, str], int] = {}  # with the work that goes on past a turn
+        self.worked: dict[tuple[str, str], int] = {}
+        self.reports: dict[tuple[str, str], int] = {}
 
     def feed(self, event: Event) -> list[Action]:
         """Feed one event; those that the daemon would never send are left out."""
@@ -54,7 +61,7 @@ class Watcher:
         for view in self.arbiter.views(self.now):
             assert 0 <= view.share <= 1
             assert 0 <= view.recent_share <= 1
-            assert 0 <= view.charged_ns <= self.now
+            self._check_charge(view)
         self._check_work_is_conserved()
         return actions
 
@@ -76,21 +83,50 @@ class Watcher:
             "drained": (gpu, now + report, now),
             "idle": (gpu, now),
             "busy": (gpu, now),
+            "left": (gpu, now),
         }.get(what, (now,))
         if gpu not in self.shares[name] and len(about) > 1:
             return []
+        leaving = [key for key in self._leaving(what, name, gpu) if key in self.works_since]
+        if what in ("drained", "idle"):
+            self._report((name, gpu), ends=what == "drained")
         actions: list[Action] = getattr(self.arbiter, what)(name, *about)
+        for key in leaving:
+            self._end_work(key)
+        self._note(what, name, leaving)
         if what in ("gone", "remove"):
             self.wanted.pop(name, None)
             shut = {action.gpu for action in actions if isinstance(action, Shut)}
             assert {gpu for member, gpu in self.gates if member == name} <= shut
         return actions
 
+    def _leaving(self, what: str, name: str, gpu: str) -> list[tuple[str, str]]:
+        """Where processes of a member leave by this event."""
+        if what == "left" and self.gates.get((name, gpu)) != "open":
+            return [(name, gpu)]
+        return [(name, each) for each in self.shares[name]] if what in ("gone", "remove") else []
+
+    def _note(self, what: str, name: str, left: list[tuple[str, str]]) -> None:
+        """What the member owes."""
+        own = [(name, each) for each in self.shares[name]]
+        self.owed = sorted({*self.owed, *left})
+        if what in ("connected", "remove"):
+            for key in own:
+                if what == "connected" and key in self.owed:
+                    self.works_since.setdefault(key, self.now)
+            self.owed = [key for key in self.owed if key not in own]
+        if what == "remove":
+            for key in own:
+                self.worked.pop(key, None)
+                self.reports.pop(key, None)
+
     def _want(self, name: str, gpus: set[str]) -> list[Action]:
         if not gpus <= self.shares[name].keys():
             return []
         if not all(self.gates.get((name, gpu)) == "open" for gpu in gpus):
             self.wanted[name] = gpus
+        if name in {owing for owing, _ in self.owed}:
+            self.feed(("connected", name, "", 0))
         return self.arbiter.want(name, self.now, gpus)
 
     def _check(self, action: Action) -> None:
@@ -100,14 +136,40 @@ class Watcher:
             assert others == ([action.member] if action.again else [])
             assert action.lease_end_ns > self.now
             self.gates[key] = "open"
+            self.works_since.setdefault(key, self.now)
         elif isinstance(action, Close):
             assert self.gates[key] == "open"
             self.gates[key] = "closing"
         elif isinstance(action, Shut):
             del self.gates[key]
+            if not action.bypassed:
+                self._end_work(key)
         else:
             assert self.gates[key] == "open"
             assert not isinstance(action, Extend) or action.lease_end_ns > self.now
+
+    def _report(self, key: tuple[str, str], *, ends: bool) -> None:
+        """A report that it is idle, or that its work has come to an end."""
+        if key not in self.works_since:
+            return
+        self.reports[key] = self.reports.get(key, 0) + 1
+        if ends and self.gates.get(key) != "open":
+            self.owed = [owed for owed in self.owed if owed != key]
+        if ends and key not in self.gates:
+            self._end_work(key)
+
+    def _end_work(self, key: tuple[str, str]) -> None:
+        if key in self.works_since:
+            self.worked[key] = self.worked.get(key, 0) + self.now - self.works_since.pop(key)
+
+    def _check_charge(self, view: MemberView) -> None:
+        """What it worked, past its turns too, less what it may have been idle by its reports."""
+        key = (view.name, view.gpu)
+        worked = self.worked.get(key, 0) + self.now - self.works_since.get(key, self.now)
+        assert 0 <= view.charged_ns <= worked
+        own = self.shares[view.name]
+        if len(own) == 1 and own[view.gpu][1] < 1_000_000:
+            assert view.charged_ns >= worked - REPORT_NS * self.reports.get(key, 0)
 
     def _check_work_is_conserved(self) -> None:
         """No GPU is free while an eligible member wants it alone, except just before a gang."""
@@ -134,7 +196,10 @@ GANGS: dict[str, dict[str, Amounts]] = {
 
 events = st.tuples(
     st.sampled_from(
-        ["want", "want one", "idle", "drained", "busy", "gone", "tick", "remove", "add"]
+        [
+            *("want", "want one", "idle", "drained", "busy", "tick"),
+            *("gone", "left", "connected", "remove", "add"),
+        ]
     ),
     st.sampled_from("abcd"),
     st.sampled_from(GPUS),
@@ -204,6 +269,7 @@ def longest_wait_from(state: bytes) -> int:
     todo += [("drained", *gate, 0) for gate, is_at in watcher.gates.items() if is_at == "closing"]
     hung = [view for view in watcher.arbiter.views(watcher.now) if view.state == "hung"]
     todo += [("drained", view.name, view.gpu, 0) for view in hung]
+    todo += [("drained", *key, 0) for key in watcher.owed]
     while waiting:
         assert watcher.now < start + 30 * SECOND, f"{waiting} starve"
         if not todo:

@@ -102,13 +102,11 @@ def test_a_member_has_an_own_quota_and_other_bounds_when_they_change() -> None:
     assert arbiter.tick(100 * MS) == [Extend("a", GPU, 200 * MS)]
 
 
-def test_a_member_keeps_its_gpus_and_its_name() -> None:
+def test_a_member_keeps_its_gpus() -> None:
     arbiter = Arbiter()
     arbiter.add("a", {GPU: (300_000, 1_000_000)}, 0)
     with pytest.raises(ValueError, match=r"^a has shares of other GPUs$"):
         arbiter.change("a", {OTHER_GPU: (300_000, 1_000_000)}, 0)
-    with pytest.raises(ValueError, match=r"^a is a member already$"):
-        arbiter.add("a", {GPU: (300_000, 1_000_000)}, 0)
 
 
 def test_a_limit_that_is_set_within_a_turn_counts_from_then_on() -> None:

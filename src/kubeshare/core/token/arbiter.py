@@ -37,7 +37,7 @@ _REPORT_DELAY_NS: Final = 10_000_000
 
 
 class UnknownMemberError(LookupError):
-    """An event names a member that was never added or has been removed."""
+    """An event names a member, or a GPU of one, that was never added or has been removed."""
 
 
 class Arbiter:
@@ -79,19 +79,18 @@ class Arbiter:
         """Add a member.
 
         Args:
-            name: unique.
+            name: of the member.
             shares: GPU → amounts.
             now: ns.
             quota_ns: its own, instead of the arbiter's.
             tallies: GPU → earlier counters of the member, which are continued.
 
         Raises:
-            ValueError: the name is taken.
+            ValueError: there is a member of this name.
         """
         if name in self._members:
-            raise ValueError(f"{name} is a member already")
-        member = Member(name, quota_ns or self.quota_ns)
-        self._members[name] = member
+            raise ValueError(f"there is a member {name} already")
+        member = self._members[name] = Member(name, quota_ns or self.quota_ns)
         actions: list[Action] = []
         for gpu, amounts in sorted(shares.items()):
             token = self._tokens.setdefault(gpu, GpuToken(gpu))
@@ -116,10 +115,10 @@ class Arbiter:
         """Change requests and limits of a member; the rest of its state stays.
 
         Raises:
-            ValueError: the GPUs are not those that it has shares of.
+            ValueError: it has no share of one of these GPUs.
         """
         member = self._member(name)
-        if shares.keys() != member.shares.keys():
+        if not shares.keys() <= member.shares.keys():
             raise ValueError(f"{name} has shares of other GPUs")
         member.quota_ns = quota_ns or self.quota_ns
         for gpu, amounts in shares.items():
@@ -127,14 +126,14 @@ class Arbiter:
         return self._turns.decide(now, [])
 
     def remove(self, name: str, now: int) -> list[Action]:
-        """Remove a member; its gates are shut and its tokens pass on."""
+        """Remove a member; its gates are shut and the tokens pass on."""
         member = self._member(name)
         actions = self._turns.release(member, now)
-        del self._members[name]
         for gpu, share in member.shares.items():
             share.token.remove(name, now)
             if not share.token.shares:
                 del self._tokens[gpu]
+        del self._members[name]
         return self._turns.decide(now, actions)
 
     def want(self, name: str, now: int, gpus: Collection[str] | None = None) -> list[Action]:
@@ -197,11 +196,13 @@ class Arbiter:
             if max(idle_ns, share.closed_ns) < now - _REPORT_DELAY_NS:
                 idle_ns = now - _REPORT_DELAY_NS
             drain_ns = max(0, min(idle_ns, now) - share.closed_ns)
-            share.owes_report = False
+            share.reported()
             share.tally.drains += 1
             share.tally.drain_ns += drain_ns
             share.tally.overruns += drain_ns > SHORTEST_GRANT_NS
             actions.append(self._turns.shut(share, idle_ns, now))
+        elif turn is not None:
+            share.caught_up()
         else:
             share.end_bypass(max(idle_ns, now - _LATE_IDLE_REPORT_NS), now)
         return self._turns.decide(now, actions)
@@ -213,9 +214,30 @@ class Arbiter:
             turn.busy_ns = now
         return self._turns.decide(now, [])
 
+    def left(self, name: str, gpu: str, now: int) -> list[Action]:
+        """The processes that had yet to report the end of their work on a GPU have disconnected.
+
+        The token passes on at once, because a process that ended has no work there. One that only
+        closed its connection may have: what it owes its member owes.
+        """
+        share = self._member(name).shares[gpu]
+        actions: list[Action] = []
+        if share.turn is not None and share.turn.phase is CLOSING:
+            actions.append(self._turns.abandon(share, now))
+        else:
+            share.leave_unreported(now)
+        return self._turns.decide(now, actions)
+
     def gone(self, name: str, now: int) -> list[Action]:
-        """No process of the member is left."""
+        """No process of the member is left; as with `left`, on all of its GPUs."""
         return self._turns.decide(now, self._turns.release(self._member(name), now))
+
+    def connected(self, name: str, now: int) -> list[Action]:
+        """A process of the member has connected, and reports what those owe that left."""
+        for share in self._member(name).shares.values():
+            if share.reporter_left:
+                share.return_to_report(now)
+        return self._turns.decide(now, [])
 
     def tick(self, now: int) -> list[Action]:
         """Time has passed."""
@@ -223,7 +245,10 @@ class Arbiter:
 
     def tally(self, name: str, gpu: str) -> Tally:
         """The counters of a member's share, up to its last account."""
-        return self._member(name).shares[gpu].tally
+        share = self._member(name).shares.get(gpu)
+        if share is None:
+            raise UnknownMemberError(f"member {name} has no share of {gpu} here")
+        return share.tally
 
     def views(self, now: int) -> list[MemberView]:
         """What all members hold and used, in the order in which they joined."""

@@ -79,6 +79,10 @@ class Guarantee:
         self._behind = max(most, unused - used_ns * MICROS)
         self._clock_ns = clock_ns
 
+    def repay(self, credit: int) -> None:
+        """Pay back what it owes, in millionths of a ns, or a part of that."""
+        self._behind = max(self._behind, min(0, self._behind + credit))
+
     def forgive(self) -> None:
         """Forget use beyond the request."""
         self._behind = max(0, self._behind)
@@ -101,7 +105,16 @@ class Allowance:
         now: ns.
     """
 
-    __slots__ = ("_at_ns", "_cap", "_credit", "_enough", "_limit", "_quota_ns", "held_back")
+    __slots__ = (
+        "_at_ns",
+        "_cap",
+        "_credit",
+        "_enough",
+        "_limit",
+        "_overtime",
+        "_quota_ns",
+        "held_back",
+    )
 
     def __init__(self, limit: int, quota_ns: int, now: int) -> None:
         self._limit = limit
@@ -109,6 +122,7 @@ class Allowance:
         self._enough = paced_grant_ns(limit, quota_ns) * (MICROS - limit)
         self._cap = 2 * quota_ns * MICROS
         self._credit = self._enough
+        self._overtime = 0
         self._at_ns = now
         self.held_back = limit == 0
 
@@ -145,9 +159,20 @@ class Allowance:
             self.held_back = True
         self._add(0)
 
-    def add(self, used_ns: int) -> None:
-        """Account later for a use that was first taken for idle time."""
-        self._add(-used_ns * MICROS)
+    def run_over(self, now: int, counted_ns: int) -> None:
+        """Account for the time up to `now`, of which a use of `counted_ns` counts later.
+
+        Until then the credit grows as if there were no use.
+        """
+        before = self._credit
+        self._add(max(0, now - self._at_ns) * self._limit)
+        self._at_ns = max(now, self._at_ns)
+        self._overtime += self._credit - before + counted_ns * (MICROS - self._limit)
+
+    def count_overtime(self) -> None:
+        """Count what was to count later."""
+        self._add(-self._overtime)
+        self._overtime = 0
 
     def runs_out_after(self) -> int:
         """How many ns it may run from the last account on until the credit is spent."""

@@ -24,7 +24,7 @@ class MemberView(msgspec.Struct, frozen=True, kw_only=True):
         longest_wait_ns: the longest wait that ended.
         state: ``open``, ``closing``, ``waiting``, ``held back`` (waiting at its limit),
             ``hung`` or ``idle``.
-        owes_report: whether it was bypassed and has reported no end of its work since.
+        owes_report: whether a process of it has yet to report the end of work whose turn is over.
     """
 
     name: str
@@ -91,11 +91,19 @@ class Member:
 
     @property
     def is_eligible(self) -> bool:
-        """Whether it waits and is below all of its limits."""
+        """Whether it waits, and is below all of its limits or excused."""
         for share in self.wanted:
             if share.allowance is not None and share.allowance.held_back:
-                return False
+                return self.is_excused and self.ready_at() is not None
         return bool(self.wanted)
+
+    @property
+    def is_excused(self) -> bool:
+        """Whether its work may wait for the launch that waits, on another GPU.
+
+        Until both have begun that work occupies a GPU beside others, so they begin next.
+        """
+        return self.is_gang and any(share.is_excused for share in self.wanted)
 
     def refresh(self, now: int) -> None:
         """Bring up to date which of the shares that it waits for are held back or kept out."""
@@ -150,7 +158,7 @@ class Member:
         is_late = worst[0] == BEHIND and waited_ns >= _LONG_WAIT_NS
         if waited_ns >= _LONGEST_WAIT_NS and any(share.is_bypassed for share in self.wanted):
             is_late = True
-        if is_late or self.is_new:
+        if is_late or self.is_new or self.is_excused:
             worst = (OVERDUE, self.waiting_since_ns)
         return worst, self.name
 
@@ -175,7 +183,7 @@ class Member:
             waited_ns=tally.waited_ns + (now - self.waiting_since_ns if share.waits else 0),
             longest_wait_ns=tally.longest_wait_ns,
             state=self._state(share),
-            owes_report=share.owes_report,
+            owes_report=share.owes_report and not share.reporter_left,
         )
 
     def _state(self, share: MemberShare) -> str:

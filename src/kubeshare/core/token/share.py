@@ -18,10 +18,25 @@ if TYPE_CHECKING:
     from kubeshare.core.token.turn import Turn
 
 Precedence = tuple[int, float]
-"""The order of the shares of a GPU, the smallest served next: `OVERDUE`, `BEHIND` or `SERVED`,
-then by how much."""
+"""The order of the shares of a GPU, the smallest served next: `OVERDUE`, `BEHIND`, `SERVED` or
+`INDEBTED`, then by how much."""
 
-OVERDUE, BEHIND, SERVED = 0, 1, 2
+OVERDUE, BEHIND, SERVED, INDEBTED = 0, 1, 2, 3
+
+_EXCUSES_MAX = 8
+"""So often in a row a member is excused; honest collectives need it up to four times."""
+
+_OVERTIME_MAX_NS = 16_000_000_000
+"""So much of what a member used while it waited for another GPU counts: as long as a drain that
+waits for nothing may take."""
+
+_OVERTIME_DEBT = -PACE_NS * MICROS // 2
+"""Who is further behind others for such use is served last, in millionths of a ns; honest
+collectives owe less."""
+
+_LEAST_REPAID = MICROS // 100
+"""So much of such a debt at least is paid back each ns, whatever the request: without one it would
+be served last for ever."""
 
 
 class Tally(msgspec.Struct):
@@ -125,31 +140,36 @@ class MemberShare:
         since_ns: its use is accounted for up to this time.
         closed_ns: when its gate last went to CLOSING.
         idle_ns: when the holder reported that it is idle; None if it has not.
-        owes_report: whether it was bypassed and has reported no end of its work since.
+        owes_report: whether a turn of it ended without a report that its work had, and no later
+            one had such a report.
+        reporter_left: whether all who could report that have disconnected; then it is not charged.
         kept_out: whether it waits, and its member is at its limit on another GPU only.
-        waits_elsewhere: whether it was bypassed because its work may wait for a launch on another
-            GPU: then it is not charged while it waits to have both.
+        excuses: how often in a row it was excused.
         tally: its counters.
     """
 
     __slots__ = (
         "_account",
         "_guarantee",
+        "_has_run_over",
         "_is_alone",
+        "_is_excused",
+        "_overtime_left_ns",
         "allowance",
         "closed_ns",
+        "excuses",
         "idle_ns",
         "kept_out",
         "member",
         "owes_report",
         "recent",
+        "reporter_left",
         "since_ns",
         "spec",
         "tally",
         "token",
         "usage",
         "waits",
-        "waits_elsewhere",
     )
 
     def __init__(
@@ -165,11 +185,14 @@ class MemberShare:
             self._guarantee = Guarantee(spec.request_micros, spec.quota_ns, token.clock(now))
         self._account = self.allowance = _allowance(spec, now)
         self._is_alone = False
-        self.waits = self.waits_elsewhere = self.kept_out = False
+        self.waits = self.kept_out = False
         self.since_ns = now
         self.closed_ns = now - PACE_NS
         self.idle_ns: int | None = None
-        self.owes_report = False
+        self.owes_report = self.reporter_left = False
+        self._is_excused = self._has_run_over = False
+        self.excuses = 0
+        self._overtime_left_ns = 0
         self.tally = Tally()
 
     @property
@@ -180,13 +203,16 @@ class MemberShare:
     @property
     def is_bypassed(self) -> bool:
         """Whether it may be working though its gate is closed, so it is charged by the clock."""
-        return self.owes_report and self.token.held is not self
+        return self.owes_report and not self.reporter_left and self.token.held is not self
 
     @property
     def _is_using(self) -> bool:
-        if self.token.held is self:
-            return True
-        return self.is_bypassed and not (self.waits and self.waits_elsewhere)
+        return self.token.held is self or self.is_bypassed
+
+    @property
+    def is_excused(self) -> bool:
+        """Whether its work may wait for a launch on another GPU, for which it is served next."""
+        return self._is_excused and self.is_bypassed
 
     @property
     def turn(self) -> "Turn | None":
@@ -253,8 +279,8 @@ class MemberShare:
             self.account(now, using=False)
 
     def refresh(self, now: int) -> None:
-        """Bring up to date whether it is held back."""
-        if self.allowance is not None:
+        """Bring up to date whether it is held back, and what it owes for use beside others."""
+        if self.allowance is not None or self._has_run_over:
             self.settle(now)
 
     def account(self, until: int, *, using: bool) -> None:
@@ -267,10 +293,19 @@ class MemberShare:
             self._account_for_use(until, clock_ns)
         elif self._guarantee is not None:
             self._guarantee.wait(clock_ns, wanting=self.waits and not self.kept_out)
+            if self._has_run_over:
+                more = max(0, _LEAST_REPAID - self.spec.request_micros)
+                self._guarantee.repay((until - self.since_ns) * more)
+                self._has_run_over = self.behind(clock_ns) < _OVERTIME_DEBT
         if self._account is not None:
             # A limit must not keep it for ever from a launch that its work may wait for.
             at_limit = using or (is_using and not self.waits)
-            self._account.advance(until, using=at_limit, bypassed=self.is_bypassed)
+            if is_using and not at_limit and self._overtime_left_ns and self.allowance is not None:
+                overtime_ns = min(until - self.since_ns, self._overtime_left_ns)
+                self._overtime_left_ns -= overtime_ns
+                self._account.run_over(until, overtime_ns)
+            else:
+                self._account.advance(until, using=at_limit, bypassed=self.is_bypassed)
         self.since_ns = until
 
     def _account_for_use(self, until: int, clock_ns: int) -> None:
@@ -279,28 +314,61 @@ class MemberShare:
         self.recent.use(self.since_ns, until)
         self.tally.charged_ns += used_ns
         if self._guarantee is not None:
-            owed = DEBT_MAX if self.is_bypassed else self._owed_to_others(clock_ns)
-            self._guarantee.use(clock_ns, used_ns, owed)
+            self._guarantee.use(clock_ns, used_ns, self._owed(clock_ns))
 
     def charge(self, idle_ns: int, now: int) -> None:
         """End a use: it lasted until `idle_ns`, believed only within the use itself."""
         self.account(min(idle_ns, now), using=True)
+        self._is_excused = False  # one turn for each excuse
         self.token.held = self.token.turn = None
         self.token.lost_ns += now - self.since_ns
         self.account(now, using=False)
 
     def bypass(self, now: int, *, waits_elsewhere: bool) -> None:
-        """End a use whose end was not reported; it is charged by the clock until it is."""
+        """End a use whose end was not reported; it is charged by the clock until it is.
+
+        Work that may wait for a launch on another GPU is excused: its member is served next, but
+        not again and again. Its limit counts what it uses while it waits when the end is reported.
+        """
         self.charge(now, now)
+        if waits_elsewhere and self.excuses == 0:
+            self._overtime_left_ns = _OVERTIME_MAX_NS
+        self._has_run_over |= waits_elsewhere
         self.owes_report = True
-        self.waits_elsewhere = waits_elsewhere
+        self._is_excused = waits_elsewhere and self.excuses < _EXCUSES_MAX
+        self.excuses += self._is_excused
 
     def end_bypass(self, idle_ns: int, now: int) -> None:
         """End the charge by the clock: the work ended at `idle_ns`."""
         if self.is_bypassed:
-            self.account(min(idle_ns, now), using=True)
-            self.owes_report = False
+            self.account(min(idle_ns, now), using=False)
+            self.reported()
             self.settle(now)
+
+    def reported(self) -> None:
+        """Nothing is owed any more: the end of its work was reported."""
+        if self._account is not None:
+            self._account.count_overtime()
+        self._overtime_left_ns = 0
+        self.owes_report = self.reporter_left = self._is_excused = False
+        self.excuses = 0
+
+    def caught_up(self) -> None:
+        """The end of work from before the present turn was reported, perhaps by a liar.
+
+        Processes are believed to be busy again; excuses go on until the turn itself ends so.
+        """
+        self.owes_report = self.reporter_left = False
+
+    def leave_unreported(self, now: int) -> None:
+        """Nobody is left who could report the end of its work; who connects next owes it."""
+        self.settle(now)
+        self.reporter_left = self.owes_report
+
+    def return_to_report(self, now: int) -> None:
+        """Somebody has connected who owes the report; from now on it is charged again."""
+        self.settle(now)
+        self.reporter_left = False
 
     @property
     def held_back(self) -> bool:
@@ -315,13 +383,15 @@ class MemberShare:
     def precedence(self, now: int) -> Precedence:
         """How far it is below its request, else how much it used (paper, section 4.5)."""
         if self._guarantee is None:
-            share = self.usage.at(now, self._using_since)
+            share = self.usage.at(now, self._using_since(now))
             below = share - self.spec.request_micros / MICROS
             return (BEHIND, below) if below < 0 else (SERVED, share)
-        since = self._using_since
+        since = self._using_since(now)
         behind = self.behind(now - self.token.lost_ns, now - since if since is not None else 0)
         if behind > 0:
             return BEHIND, -behind
+        if self._has_run_over and behind < _OVERTIME_DEBT:
+            return INDEBTED, -behind
         return SERVED, self.usage.at(now, since)
 
     def behind(self, clock_ns: int, used_ns: int = 0) -> int:
@@ -330,17 +400,17 @@ class MemberShare:
 
     def charged_now(self, now: int) -> int:
         """The GPU time charged, with a use that goes on, in ns."""
-        since = self._using_since
+        since = self._using_since(now)
         return self.tally.charged_ns + (now - since if since is not None else 0)
 
     def usage_now(self, now: int) -> tuple[float, float]:
         """Usage by the measure, and in the last seconds; each from 0 to 1."""
-        since = self._using_since
+        since = self._using_since(now)
         return self.usage.at(now, since), self.recent.at(now, since)
 
-    @property
-    def _using_since(self) -> int | None:
-        return self.since_ns if self._is_using else None
+    def _using_since(self, now: int) -> int | None:
+        """The start of a use that goes on and is not accounted for; None without one."""
+        return self.since_ns if self._is_using and self.since_ns < now else None
 
     def grant_ns(self, contending: list[int]) -> int:
         """How long it may run now, in ns.
@@ -359,12 +429,17 @@ class MemberShare:
             return quota_ns
         return min(quota_ns, max(paced_grant_ns(0, quota_ns), self.allowance.runs_out_after()))
 
-    def _owed_to_others(self, clock_ns: int) -> int:
-        """How far others that wait are behind, in millionths of a ns.
+    def _owed(self, clock_ns: int) -> int:
+        """What it can owe beyond one grant, in millionths of a ns.
+
+        A bypassed share takes from whoever holds the GPU, and nobody is behind for that. Any other
+        owes what others that wait are behind.
 
         A gang that booked, or is at its limit on another GPU, does not count: it could not have
         run earlier.
         """
+        if self.is_bypassed:
+            return _OVERTIME_MAX_NS * MICROS if self._has_run_over else DEBT_MAX
         booked = self.token.booked
         return sum(
             max(0, share.behind(clock_ns))

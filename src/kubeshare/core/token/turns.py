@@ -120,15 +120,22 @@ class Turns:
         return Shut(share.member, share.token.gpu)
 
     def release(self, member: Member, now: int) -> list[Action]:
-        """Shut all gates of a member, which wants nothing any more."""
+        """Shut the gates of a member, which wants no GPU any more."""
         member.stop_waiting(member.wanted, now)
         self.note(member)
         forget_booking(member)
         held = [share for turn in member.turns() for share in turn.held]
-        actions: list[Action] = [self.shut(share, now, now) for share in held]
+        actions: list[Action] = [self.abandon(share, now) for share in held]
         for share in member.shares.values():
-            share.end_bypass(now, now)
+            share.leave_unreported(now)
         return actions
+
+    def abandon(self, share: MemberShare, now: int) -> Shut:
+        """End the use of one GPU of whose end no process is left to report."""
+        shut = self.shut(share, now, now)
+        share.owes_report = True
+        share.leave_unreported(now)
+        return shut
 
     def _next_deadline(self) -> int | None:
         times = []
@@ -302,9 +309,9 @@ def _drain_deadline_ns(member: Member, turn: Turn, now: int) -> int:
 def _is_busy(turn: Turn, now: int) -> bool:
     """Whether the holder recently reported that its drain goes on, within the longest drain.
 
-    A report counts for nothing as long as the end of an earlier drain was not reported.
+    A report counts for nothing as long as somebody owes the end of an earlier drain.
     """
-    if any(share.owes_report for share in turn.held):
+    if any(share.owes_report and not share.reporter_left for share in turn.held):
         return False
     recently = turn.busy_ns is not None and now - turn.busy_ns < _DRAIN_TIMEOUT_NS
     return recently and now - turn.draining_ns < _LONGEST_DRAIN_NS
