@@ -1,0 +1,1 @@
+"""Sums the accounts of what pods used, and selects old ones."""
