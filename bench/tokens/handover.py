@@ -1,20 +1,22 @@
 """The daemon itself, without a library or a GPU: how fast a token is handed over, and its CPU.
 
 64 processes in C share 8 GPUs, always want the token and drain at once. A stand-in for the
-daemon, in C and without any policy, shows what the machine itself takes for that; both sides
-run in turn.
+daemon, in C and without any policy, shows what the machine itself takes for that, and the daemon
+as pure Python what its compiled modules save; the three run in turn.
 """
 
 import contextlib
+import os
 import statistics
 import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
-from typing import NamedTuple
+from types import MappingProxyType
+from typing import NamedTuple, TypeAlias
 
 from bench.report import Met, at_most, differences, interleave, percentile, report
 
@@ -40,20 +42,28 @@ class Run(NamedTuple):
     cpu: float
 
 
+Serve: TypeAlias = Callable[[Paths, Sequence[str], int], contextlib.AbstractContextManager[int]]
+"""Serves these claims with this quota in ns; gives the pid of who does."""
+
+
 def run() -> list[Met]:
     """Handovers at both quotas, and the daemon's CPU at each."""
     results = []
     for quota_ns in _QUOTAS_NS:
-        floor, daemon = interleave(
-            _ROUNDS,
-            partial(_run, quota_ns, is_floor=True),
-            partial(_run, quota_ns, is_floor=False),
-        )
-        results += _report(quota_ns, daemon, floor)
+        daemon: list[Run] = []
+
+        def both(quota_ns: int = quota_ns, daemon: list[Run] = daemon) -> Run:
+            daemon.append(_run(quota_ns, _daemon))
+            return _run(quota_ns, _pure_daemon)
+
+        floor, pure = interleave(_ROUNDS, partial(_run, quota_ns, _floor), both)
+        results += _report(quota_ns, daemon, floor, pure)
     return results
 
 
-def _report(quota_ns: int, daemon: Sequence[Run], floor: Sequence[Run]) -> list[Met]:
+def _report(
+    quota_ns: int, daemon: Sequence[Run], floor: Sequence[Run], pure: Sequence[Run]
+) -> list[Met]:
     title = f"{_GPUS} GPUs x {_CLIENTS} clients, quota {quota_ns / 1e6:g} ms"
     tails, least = ([percentile(run.handovers_us, 99) for run in runs] for runs in (daemon, floor))
     return [
@@ -64,6 +74,7 @@ def _report(quota_ns: int, daemon: Sequence[Run], floor: Sequence[Run]) -> list[
             handovers=sum(len(run.handovers_us) for run in daemon),
             floor_us=[_summary(run.handovers_us) for run in floor],
             daemon_us=[_summary(run.handovers_us) for run in daemon],
+            pure_python_us=[_summary(run.handovers_us) for run in pure],
         ),
         report(
             f"token: drained to next client runs, p99 us above that of a C ping-pong, {title}",
@@ -75,16 +86,16 @@ def _report(quota_ns: int, daemon: Sequence[Run], floor: Sequence[Run]) -> list[
             at_most(_CPU_GOALS[quota_ns]),
             [run.cpu for run in daemon],
             floor=[round(run.cpu, 4) for run in floor],
+            pure_python=[round(run.cpu, 4) for run in pure],
         ),
     ]
 
 
-def _run(quota_ns: int, *, is_floor: bool) -> Run:
+def _run(quota_ns: int, serve: Serve) -> Run:
     with tempfile.TemporaryDirectory(prefix="ks-", dir="/dev/shm") as folder:
         paths = Paths(Path(folder))
         paths.make()
         names = [f"{gpu}-{client}" for gpu in range(_GPUS) for client in range(_CLIENTS)]
-        serve = _floor if is_floor else _daemon
         with serve(paths, names, quota_ns) as pid:
             clients = [_client(paths, name) for name in names]
             time.sleep(_SECONDS / 4)  # they have all come in
@@ -99,11 +110,24 @@ def _run(quota_ns: int, *, is_floor: bool) -> Run:
 
 
 @contextlib.contextmanager
-def _daemon(paths: Paths, names: Sequence[str], quota_ns: int) -> Iterator[int]:
+def _pure_daemon(paths: Paths, names: Sequence[str], quota_ns: int) -> Iterator[int]:
+    """The daemon without its compiled modules."""
+    with _daemon(paths, names, quota_ns, {"KUBESHARE_NATIVE": str(paths.root)}) as pid:
+        yield pid
+
+
+@contextlib.contextmanager
+def _daemon(
+    paths: Paths,
+    names: Sequence[str],
+    quota_ns: int,
+    environment: Mapping[str, str] = MappingProxyType({}),
+) -> Iterator[int]:
     command = [sys.executable, "-m", "kubeshare.tokens", "--run-folder", str(paths.root)]
     for name in names:
         write_grant(paths, _grant(name, quota_ns))
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL) as process:
+    settings = os.environ | environment
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, env=settings) as process:
         try:
             for name in names:
                 wait_status(paths, name, 30)

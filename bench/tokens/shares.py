@@ -1,6 +1,6 @@
 """How well shares are held, by the fake GPU's own log: many kinds of jobs, 10 s windows.
 
-All cases run in turn, again and again, each on a node of its own.
+All cases run in turn, again and again, each on a node of its own. ``mixes`` has more of them, once.
 """
 
 import time
@@ -9,16 +9,12 @@ from typing import NamedTuple
 
 from bench.node.jobs import Node
 from bench.report import NO_GOAL, NO_GOAL_HIGHER, Met, at_least, at_most, median, report
-
-from kubeshare.core.token.fair_share import fair_shares
-from kubeshare.core.units import MICROS
+from bench.tokens.mixes import ERROR_GOAL, JAIN_GOAL, Mix, jain, start, worst_error
 
 _SETTLE_S = 5.0
 _WINDOW_S = 10.0
 _ROUNDS = 3
-_ERROR_GOAL = 0.02
 _TOTAL_GOAL = 0.98
-_JAIN_GOAL = 0.99
 _FIRST_WAIT_GOAL_MS = 150.0
 _LONGEST_WAIT_GOAL_MS = 1500.0
 _WAITING_KERNEL_US = 5000
@@ -31,44 +27,20 @@ class Waits(NamedTuple):
     longest_ms: float
 
 
-class Case(NamedTuple):
-    """Jobs that always have work: their requests, and how long each one's kernels are."""
-
-    requests: tuple[float, ...]
-    kernels_us: tuple[int, ...]
-    limit: float = 1.0
-
-    @property
-    def title(self) -> str:
-        """For the line of the report."""
-        requests = "/".join(f"{request:g}" for request in self.requests)
-        kernels = ", ".join(_duration(us) for us in self.kernels_us)
-        return f"{len(self.requests)} jobs {requests}, kernels of {kernels}"
-
-    @property
-    def targets(self) -> dict[str, float]:
-        """The share of each job."""
-        asks = {
-            f"job-{i}": (round(request * MICROS), round(self.limit * MICROS))
-            for i, request in enumerate(self.requests)
-        }
-        return {name: share / MICROS for name, share in fair_shares(asks).items()}
-
-
 # Kernels much shorter than these are bounded by how fast this machine launches, not by the GPU.
 CASES = (
-    Case((0.5, 0.5), (1000,)),
-    Case((0.3, 0.4, 0.3), (20_000,)),
-    Case((0.8, 0.1, 0.1), (1000,)),
-    Case((0.4, 0.3, 0.2, 0.1), (100, 1000, 5000, 20_000)),
-    Case((0.2, 0.2, 0.2), (1000,), limit=0.3),
-    Case((0.125,) * 8, (200, 1000, 5000, 20_000)),
+    Mix((0.5, 0.5), (1000,)),
+    Mix((0.3, 0.4, 0.3), (20_000,)),
+    Mix((0.8, 0.1, 0.1), (1000,)),
+    Mix((0.4, 0.3, 0.2, 0.1), (100, 1000, 5000, 20_000)),
+    Mix((0.2, 0.2, 0.2), (1000,), limit=0.3),
+    Mix((0.125,) * 8, (200, 1000, 5000, 20_000)),
 )
 
 
 def run() -> list[Met]:
     """Three lines a case, then what has no case of its own: waits, and jobs that never queue."""
-    windows: dict[Case, list[dict[str, float]]] = {case: [] for case in CASES}
+    windows: dict[Mix, list[dict[str, float]]] = {case: [] for case in CASES}
     waits, synchronous, alone, beside = [], [], [], []
     for _ in range(_ROUNDS):
         for case in CASES:
@@ -97,40 +69,27 @@ def run() -> list[Met]:
     ]
 
 
-def _inflight(kernel_us: int) -> str:
-    """About 30 ms of them, and never fewer than four."""
-    return str(min(1024, max(4, 30_000 // kernel_us)))
-
-
-def _start(node: Node, case: Case) -> None:
-    for i, request in enumerate(case.requests):
-        kernel_us = case.kernels_us[i % len(case.kernels_us)]
-        options = ("--kernel-us", str(kernel_us), "--inflight", _inflight(kernel_us))
-        node.start(f"job-{i}", request, *options, limit=case.limit)
-    node.wait_until_busy(*case.targets)
-
-
-def _window(case: Case) -> dict[str, float]:
+def _window(case: Mix) -> dict[str, float]:
     """The share of each job within a window, on a node of its own."""
     with Node() as node:
-        _start(node, case)
+        start(node, case)
         time.sleep(_SETTLE_S)
         return node.shares(_WINDOW_S)
 
 
-def _report_case(case: Case, windows: Sequence[Mapping[str, float]]) -> list[Met]:
+def _report_case(case: Mix, windows: Sequence[Mapping[str, float]]) -> list[Met]:
     target = case.targets
     return [
         report(
             f"{case.title}: worst share error over 10 s, fraction of the GPU",
-            at_most(_ERROR_GOAL),
-            [max(abs(measured[job] - target[job]) for job in target) for measured in windows],
+            at_most(ERROR_GOAL),
+            [worst_error(measured, target) for measured in windows],
             measured=[_rounded(measured) for measured in windows],
             target=target,
         ),
         report(
             f"{case.title}: Jain's index of share / target",
-            at_least(_JAIN_GOAL),
+            at_least(JAIN_GOAL),
             [jain(measured, target) for measured in windows],
         ),
         report(
@@ -145,16 +104,10 @@ def _rounded(measured: Mapping[str, float]) -> dict[str, float]:
     return {job: round(share, 4) for job, share in measured.items()}
 
 
-def jain(measured: Mapping[str, float], target: Mapping[str, float]) -> float:
-    """Jain's fairness index of what each got of what it should have: 1 when all alike."""
-    ratios = [measured[job] / target[job] for job in target]
-    return sum(ratios) ** 2 / (len(ratios) * sum(ratio * ratio for ratio in ratios))
-
-
 def _waits() -> Waits:
     """Newcomers among seven jobs that always have work, and the longest wait of any of them."""
     with Node() as node:
-        _start(node, Case((0.12,) * 7, (_WAITING_KERNEL_US,)))
+        start(node, Mix((0.12,) * 7, (_WAITING_KERNEL_US,)))
         time.sleep(_SETTLE_S)
         first_waits = []
         for attempt in range(5):
@@ -205,10 +158,6 @@ def _latency(*, with_trainer: bool) -> dict[str, float]:
             node.wait_until_busy("trainer")
         latency: dict[str, float] = node.start("server", 0.3, *server).finished()["latency_ms"]
         return latency
-
-
-def _duration(microseconds: int) -> str:
-    return f"{microseconds} us" if microseconds < 1000 else f"{microseconds // 1000} ms"
 
 
 if __name__ == "__main__":

@@ -64,7 +64,8 @@ struct ks_page_header {
     uint32_t size_bytes;  /* of header and cells together */
     uint32_t cells;       /* at most KS_CELLS_MAX */
     uint32_t grant_state; /* enum ks_grant_state; atomic */
-    uint8_t reserved[40];
+    uint32_t extensions; /* offset of the cells' extensions; 0: an earlier daemon, which has none */
+    uint8_t reserved[36];
 };
 
 struct ks_page_cell {
@@ -84,7 +85,22 @@ struct ks_page_cell {
     uint64_t overhead_bytes;
 };
 
+#define KS_BUSY_INTERVAL_NS 50000000 /* while it drains a library sends BUSY so often */
+
+#define KS_USE_TAU_NS 2000000000u /* time constant of the average of what is used */
+
+/* One for each cell. */
+struct ks_page_extension {
+    uint64_t used_at_ns;  /* CLOCK_MONOTONIC: the end of what is accounted for; atomic */
+    uint32_t used_micros; /* share of the GPU's time, by an average that decays; atomic */
+    /* 1: the limits of the GPU's sessions may exceed its memory together, and what does not fit is
+     * allocated as managed memory; atomic. */
+    uint32_t oversubscribed;
+    uint8_t reserved[48];
+};
+
 static_assert(sizeof(struct ks_page_header) == 64, "one cache line");
+static_assert(sizeof(struct ks_page_extension) == 64, "one cache line");
 static_assert(sizeof(struct ks_page_cell) == 64, "one cache line");
 
 /* ---- messages on the socket ------------------------------------------
@@ -107,7 +123,8 @@ static_assert(sizeof(struct ks_page_cell) == 64, "one cache line");
  *     The set is idle when each of its cells is.
  * A gate in CLOSING may open again without CLOSED between, when the drain has
  * not ended in time and may wait for a launch that is gated: with a new epoch,
- * and a CLOSING for it to follow. An answer to the epoch before is ignored.
+ * and a CLOSING for it to follow. An answer to the epoch before ends no turn; it
+ * only says that what was launched before that has come to its end.
  *
  * A drain lasts as long as the work that was launched. Until it ends the
  * library repeats BUSY: a process that sends nothing has stopped or hangs, and
@@ -160,7 +177,12 @@ static_assert(sizeof(struct ks_message) == 32, "a message has one size");
 struct ks_counters_slot {
     uint32_t used; /* 1 while a process holds the record locks of this slot */
     uint32_t pid;  /* as the process sees itself */
-    uint8_t reserved[56];
+    /* Of the host, pinned for the GPUs by the process: for readers, no limit applies; atomic. */
+    uint64_t host_bytes;
+    /* Of what it is charged on all cells, allocated as managed memory because the GPU had none
+     * left: for readers; atomic. */
+    uint64_t spilled_bytes;
+    uint8_t reserved[40];
     uint64_t
         memory_bytes[KS_CELLS_MAX];  /* charged by this process, per cell: for readers; atomic */
     uint64_t launches[KS_CELLS_MAX]; /* since the process started; atomic */

@@ -20,14 +20,20 @@ from kubeshare.tokens.wire.protocol import (
     Message,
     MessageType,
 )
+from kubeshare.tokens.wire.rate import spare_rate
 from tokens.helpers import GPU_A, GPU_B, Page, grant
 
 
 class Loop:
-    """An event loop that calls the readers of ready descriptors, once a turn."""
+    """An event loop that calls the readers of ready descriptors, once a turn.
+
+    Attributes:
+        later: what is to be called later, with the delays in seconds; the test calls it.
+    """
 
     def __init__(self) -> None:
         self.readers: dict[int, Callable[[], object]] = {}
+        self.later: list[tuple[float, Callable[..., object]]] = []
 
     def add_reader(self, fd: int, callback: Callable[..., object], *args: object) -> None:
         self.readers[fd] = lambda: callback(*args)
@@ -36,7 +42,7 @@ class Loop:
         return self.readers.pop(fd, None) is not None
 
     def call_later(self, delay: float, callback: Callable[..., object]) -> None:
-        raise AssertionError("so few connections are not too many")
+        self.later.append((delay, callback))
 
     def turn(self) -> None:
         while ready := select.select(list(self.readers), [], [], 0)[0]:
@@ -68,6 +74,7 @@ class Bench:
             loop=self.loop,
             clock=lambda: self.now,
             events=self,
+            spare=spare_rate(self.now),
         )
         session.set_state(GrantState.ACTIVE)
         self.tokens.add(session)
@@ -108,11 +115,20 @@ class Bench:
     def on_idle(self, session: Session, cell: int) -> None:
         self.tokens.idle(session.name, session.grant.gpus[cell].uuid)
 
+    def on_connected(self, session: Session) -> None:
+        self.tokens.connected(session.name)
+
+    def on_left(self, session: Session, cell: int) -> None:
+        self.tokens.left(session.name, session.grant.gpus[cell].uuid)
+
     def on_gone(self, session: Session) -> None:
         self.tokens.gone(session.name)
 
     def on_dropped(self, session: Session, reason: str) -> None:
         assert session.name == "bad", reason
+
+    def on_paused(self, session: Session, seconds: float) -> None:
+        raise AssertionError("so few messages are not too many")
 
 
 Datagram = tuple[MessageType, int, int, int, int] | bytes

@@ -21,6 +21,7 @@ from kubeshare.tokens.files.statuses import Status, wait_status
 from kubeshare.tokens.wire.protocol import (
     MESSAGE,
     PAGE_CELL,
+    PAGE_EXTENSION,
     PAGE_HEADER,
     VERSION,
     GateState,
@@ -131,6 +132,12 @@ class Page:
 
     def cell(self, index: int = 0) -> tuple[int, ...]:
         return PAGE_CELL.unpack_from(self._map, PAGE_HEADER.size + index * PAGE_CELL.size)
+
+    def used(self, index: int = 0) -> tuple[int, int]:
+        """Up to when the use is accounted for, in ns, and the share in micros."""
+        at = self.header[5] + index * PAGE_EXTENSION.size
+        at_ns, used_micros, _ = PAGE_EXTENSION.unpack_from(self._map, at)
+        return at_ns, used_micros
 
     @property
     def epoch(self) -> int:

@@ -3,6 +3,7 @@
 import contextlib
 import subprocess
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 
 from kubeshare.tokens.files.run_folder import Paths
@@ -11,9 +12,15 @@ _LISTENS = "0A"
 """The state of a listening socket in `/proc/net/tcp`."""
 
 
-def start_program(paths: Paths, *options: str, stdout: Path | None = None) -> subprocess.Popen[str]:
-    """Start it; what it logs goes into a pipe or, that it may log for long, into a file."""
-    command = [sys.executable, "-m", "kubeshare.tokens", "--run-folder", str(paths.root), *options]
+def start_program(
+    paths: Paths, *options: str, stdout: Path | None = None, before: Sequence[str] = ()
+) -> subprocess.Popen[str]:
+    """Start it; what it logs goes into a pipe or, that it may log for long, into a file.
+
+    ``before`` is a program that becomes it.
+    """
+    command = [*before, sys.executable, "-m", "kubeshare.tokens"]
+    command += ["--run-folder", str(paths.root), *options]
     if stdout is None:
         return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True)
     with stdout.open("w") as log:

@@ -3,6 +3,7 @@
 import msgspec
 
 from kubeshare.tokens.capacity import shortfall
+from kubeshare.tokens.files.grants import Grant
 from tokens.helpers import GI, GPU_A, GPU_B, grant
 
 
@@ -28,3 +29,17 @@ def test_the_smaller_of_two_opinions_about_a_gpus_memory_counts() -> None:
     missing = shortfall(grant("b", memory=2 * GI), live, lambda held: held.claim)
 
     assert missing == f"{GPU_A} has 1Gi of its memory left, 2Gi is asked; held by a: 0.3, 1Gi"
+
+
+def test_an_oversubscribed_gpu_gives_what_may_be_granted_and_no_byte_more() -> None:
+    def oversubscribed(claim: str, memory: int) -> Grant:
+        share = grant(claim, 0.1, memory=memory).gpus[0]
+        more = msgspec.structs.replace(share, memory_total_bytes=24 * GI, physical_memory_bytes=GI)
+        return msgspec.structs.replace(grant(claim), gpus=(more,))
+
+    live = [oversubscribed("a", 16 * GI)]
+
+    assert shortfall(oversubscribed("b", 8 * GI), live, lambda held: held.claim) is None
+    missing = shortfall(oversubscribed("b", 8 * GI + 1), live, lambda held: held.claim)
+    assert missing is not None
+    assert missing.startswith(f"{GPU_A} has 8Gi of its memory left")

@@ -46,12 +46,12 @@ class FakeSession:
         asked = grant("c", 0.3, 0.5, gpus=(GPU_A, GPU_B), share="train", limit_alone=0.75)
         self.grant = msgspec.structs.replace(asked, **more)
 
-    def usage(self) -> list[Usage]:
-        return [Usage(11, 12), Usage(13, 14)]
+
+USAGE = (Usage(11, 12, 15, 16), Usage(13, 14, 15, 16))
 
 
 def entries(session: Any) -> list[dict[str, Any]]:
-    return snapshot.entries(session, {("c", GPU_A): VIEW})
+    return snapshot.entries(session, {("c", GPU_A): VIEW}, USAGE)
 
 
 POD = GrantedPod(namespace="ns", name="p", uid="u")
@@ -87,7 +87,10 @@ def test_an_entry_has_what_a_member_was_granted_and_used() -> None:
         "memoryBytes": GI,
         "memoryLimitBytes": GI,
         "memoryUsedBytes": 11,
+        "hostMemoryBytes": 15,
+        "memorySpilledBytes": 16,
         "memoryTotalBytes": 16 * GI,
+        "memoryPhysicalBytes": 16 * GI,
         "launches": 12,
     }
     used = ("memoryUsedBytes", "launches", "gpu", "state")
@@ -166,17 +169,19 @@ def test_a_metric_of_a_session(name: str, kind: str, text: str, value: str) -> N
 def test_refused_sessions_have_no_metrics_and_dropped_connections_are_counted() -> None:
     lines = scrape()
     assert not [line for line in lines if GPU_B in line]
-    assert len([line for line in lines if line.startswith("# HELP")]) == 17
+    assert len([line for line in lines if line.startswith("# HELP")]) == 19
     name = "kubeshare_token_connections_dropped_total"
-    assert lines[-3:] == [
+    assert lines[-9:-6] == [
         f"# HELP {name} Connections closed for what their processes did",
         f"# TYPE {name} counter",
         f"{name} 9.0",
     ]
+    assert lines[-4] == "kubeshare_token_pauses_total 3.0"
+    assert lines[-1] == "kubeshare_token_counters_skipped 2.0"
 
 
 def scrape() -> list[str]:
     registry = CollectorRegistry()
     found = entries(FakeSession(pod=POD, container="main"))
-    registry.register(TokenCollector(lambda: found, lambda: 9))
+    registry.register(TokenCollector(lambda: found, lambda: snapshot.Totals(9, 3, 2)))
     return generate_latest(registry).decode().splitlines()

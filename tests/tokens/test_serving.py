@@ -5,7 +5,7 @@ import gc
 import os
 import resource
 import signal
-from collections.abc import Callable, Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -19,16 +19,17 @@ from deadlines import DEADLINE_S
 from kubeshare.core.token import DECAYED_AVERAGE, SLIDING_WINDOW
 from kubeshare.kube.controller import health
 from kubeshare.simulator.control import until
-from kubeshare.tokens import __main__ as program
-from kubeshare.tokens import overheads, serving
+from kubeshare.tokens import overheads, program, serving
 from kubeshare.tokens.arbitration import Rules
 from kubeshare.tokens.client import ask_snapshot
-from kubeshare.tokens.daemon import AnotherDaemonError, Daemon
+from kubeshare.tokens.daemon import Daemon
+from kubeshare.tokens.files.folder_lock import AnotherDaemonError
 from kubeshare.tokens.files.grants import remove_grant, write_grant
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.statuses import read_status
 from kubeshare.tokens.metrics import TokenCollector
 from kubeshare.tokens.serving import IdleExit, Options, serve
+from kubeshare.tokens.snapshot import Totals
 from tokens.helpers import GPU_A, Page, grant
 
 
@@ -164,6 +165,69 @@ def test_one_that_stands_by_follows_or_ends(
     run(scenario)
 
 
+def is_waiting(logs: list[Any]) -> bool:
+    return any(each["event"].startswith("waiting for the node agent") for each in logs)
+
+
+def test_one_that_awaits_the_agent_leaves_the_folder_alone_until_it_is_prepared(
+    paths: Paths, starts: list[Paths]
+) -> None:
+    paths.root.mkdir(mode=0o700, exist_ok=True)
+
+    async def scenario() -> None:
+        with capture_logs() as logs:
+            task = asyncio.create_task(serve(paths, Options(stands_by=True, awaits_agent=True)))
+            await until(lambda: is_waiting(logs), seconds=DEADLINE_S)
+        assert list(paths.root.iterdir()) == []
+        hidden = paths.root.with_name("hidden")
+        paths.root.rename(hidden)
+        paths.root.mkdir(mode=0o700)
+        paths.boot.touch()
+        await until(paths.control.exists, seconds=DEADLINE_S)
+        assert (list(hidden.iterdir()), len(starts)) == ([], 1)
+        terminate()
+        await task
+
+    run(scenario)
+
+
+def test_one_that_awaits_the_agent_serves_the_grants_of_an_older_one(paths: Paths) -> None:
+    async def scenario() -> None:
+        paths.make()
+        write_grant(paths, grant("a"))
+        task = asyncio.create_task(serve(paths, Options(awaits_agent=True)))
+        await until(lambda: granted(paths, "a"), seconds=DEADLINE_S)
+        terminate()
+        await task
+
+    run(scenario)
+
+
+def test_one_that_awaits_the_agent_ends_when_told_to(paths: Paths, starts: list[Paths]) -> None:
+    async def scenario() -> None:
+        with capture_logs() as logs:
+            task = asyncio.create_task(serve(paths, Options(awaits_agent=True)))
+            await until(lambda: is_waiting(logs), seconds=DEADLINE_S)
+            terminate()
+            await task
+
+    run(scenario)
+    assert starts == []
+
+
+def test_one_that_awaits_the_agent_ends_where_it_sees_what_was_unmounted(paths: Paths) -> None:
+    async def scenario() -> None:
+        with capture_logs() as logs:
+            task = asyncio.create_task(serve(paths, Options(awaits_agent=True)))
+            await until(lambda: is_waiting(logs), seconds=DEADLINE_S)
+            paths.root.mkdir(mode=0o700, exist_ok=True)
+            paths.unmounted.touch()
+            with pytest.raises(OSError, match="start again"):
+                await task
+
+    run(scenario)
+
+
 def test_probes_and_metrics_are_served(paths: Paths, monkeypatch: pytest.MonkeyPatch) -> None:
     servers: list[Any] = []
 
@@ -204,10 +268,14 @@ def test_one_that_stands_by_is_ready_and_has_no_claims(
     collectors: list[TokenCollector] = []
 
     async def serve_metrics(
-        entries: Callable[[], list[dict[str, Any]]], dropped: Callable[[], int], port: int
+        refresh: Callable[[], Awaitable[None]],
+        entries: Callable[[], list[dict[str, Any]]],
+        totals: Callable[[], Totals],
+        port: int,
     ) -> None:
         assert port == 9
-        collectors.append(TokenCollector(entries, dropped))
+        await refresh()
+        collectors.append(TokenCollector(entries, totals))
         await asyncio.Event().wait()
 
     monkeypatch.setattr(serving, "_serve_metrics", serve_metrics)
@@ -231,9 +299,13 @@ def test_one_that_stands_by_is_ready_and_has_no_claims(
 def claims(collector: TokenCollector) -> set[str]:
     """The claims that have metrics; the number of dropped connections is there without any."""
     samples = [sample for metric in collector.collect() for sample in metric.samples]
-    assert samples[-1].name == "kubeshare_token_connections_dropped_total"
-    assert samples[-1].value == 0
-    return {sample.labels["claim"] for sample in samples[:-1]}
+    own = {sample.name: sample.value for sample in samples if not sample.labels}
+    assert own == {
+        "kubeshare_token_connections_dropped_total": 0,
+        "kubeshare_token_pauses_total": 0,
+        "kubeshare_token_counters_skipped": 0,
+    }
+    return {sample.labels["claim"] for sample in samples if sample.labels}
 
 
 @pytest.mark.parametrize(
@@ -248,6 +320,7 @@ def claims(collector: TokenCollector) -> set[str]:
             ["--nvml", "libfake.so", "--stand-by"],
             Options(Rules(100_000_000, DECAYED_AVERAGE), nvml="libfake.so", stands_by=True),
         ),
+        (["--await-agent"], Options(awaits_agent=True)),
     ],
 )
 def test_the_options_of_the_program(

@@ -3,7 +3,7 @@
 import errno
 import os
 import socket
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 
@@ -11,6 +11,7 @@ from kubeshare.tokens import session as session_module
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.session import Session
 from kubeshare.tokens.wire.protocol import (
+    BUSY_INTERVAL_NS,
     MESSAGE,
     PROTOCOL_NEWEST,
     VERSION,
@@ -18,10 +19,12 @@ from kubeshare.tokens.wire.protocol import (
     Message,
     MessageType,
 )
+from kubeshare.tokens.wire.rate import ANSWERS_AT_ONCE, MESSAGES_AT_ONCE, Rate
 from tokens.conversation import Loop
-from tokens.helpers import grant
+from tokens.helpers import GPU_A, grant
 
 NOW = 1_000_000
+SECOND_NS = 1_000_000_000
 
 
 class Recorder:
@@ -42,11 +45,20 @@ class Recorder:
     def on_idle(self, _session: Session, cell: int) -> None:
         self.events.append(("idle", cell))
 
+    def on_connected(self, _session: Session) -> None:
+        """Each test connects processes."""
+
+    def on_left(self, _session: Session, cell: int) -> None:
+        self.events.append(("left", cell))
+
     def on_gone(self, _session: Session) -> None:
         self.events.append(("gone",))
 
     def on_dropped(self, _session: Session, reason: str) -> None:
         self.events.append(("dropped", reason))
+
+    def on_paused(self, _session: Session, seconds: float) -> None:
+        self.events.append(("paused", seconds))
 
 
 class Process:
@@ -73,6 +85,21 @@ class Process:
     def close(self) -> None:
         self._socket.close()
         self._loop.turn()
+
+
+class Clock:
+    """A clock set by hand, ns."""
+
+    def __init__(self) -> None:
+        self.now = NOW
+
+    def __call__(self) -> int:
+        return self.now
+
+
+@pytest.fixture
+def clock() -> Clock:
+    return Clock()
 
 
 @pytest.fixture
@@ -155,9 +182,11 @@ def recorder() -> Recorder:
 
 
 @pytest.fixture
-def session(paths: Paths, loop: Loop, recorder: Recorder) -> Iterator[Session]:
+def session(paths: Paths, loop: Loop, recorder: Recorder, clock: Clock) -> Iterator[Session]:
     paths.make()
-    session = Session(paths, grant("a"), loop=loop, clock=lambda: NOW, events=recorder)
+    session = Session(
+        paths, grant("a"), loop=loop, clock=clock, events=recorder, spare=Rate(0, 0, NOW)
+    )
     session.set_state(GrantState.ACTIVE)
     session.open(0, NOW)
     yield session
@@ -233,7 +262,7 @@ def test_a_drain_of_an_earlier_epoch_counts_for_nothing(
     assert recorder.events == []
 
 
-def test_a_process_that_ends_owes_no_drain(
+def test_a_drain_that_only_waited_for_a_process_that_ends_is_over_and_owed(
     session: Session, processes: list[Process], recorder: Recorder
 ) -> None:
     epoch = close_gate(session, processes)
@@ -241,7 +270,7 @@ def test_a_process_that_ends_owes_no_drain(
     processes[0].drain(epoch, 100)
     processes[1].close()
 
-    assert recorder.events == [("drained", 0, NOW)]
+    assert recorder.events == [("left", 0)]
 
 
 def test_a_session_is_idle_when_all_its_processes_are(
@@ -256,3 +285,248 @@ def test_a_session_is_idle_when_all_its_processes_are(
     processes[1].send(Message(MessageType.IDLE, epoch=epoch))
 
     assert recorder.events == [("idle", 0)]
+
+
+def test_who_was_idle_before_the_session_was_watched_again_is_asked_again(
+    session: Session, processes: list[Process], recorder: Recorder
+) -> None:
+    session.watch(0)
+    (epoch,) = {process.receive().epoch for process in processes}
+    processes[0].send(Message(MessageType.IDLE, epoch=epoch))
+
+    session.watch(0)
+    processes[1].send(Message(MessageType.IDLE, epoch=epoch))
+    assert recorder.events == []
+    processes[0].send(Message(MessageType.IDLE, epoch=epoch))
+
+    assert recorder.events == [("idle", 0)]
+
+
+def test_the_end_of_work_from_before_the_gate_opened_again_is_told(
+    session: Session, processes: list[Process], recorder: Recorder
+) -> None:
+    epoch = close_gate(session, processes)
+    processes[0].drain(epoch, 100)
+    session.shut(0)
+    session.open(0, NOW)
+
+    processes[0].drain(epoch, 200)
+    assert recorder.events == []
+    for _ in range(2):
+        processes[1].drain(epoch, 300)
+    assert recorder.events == [("drained", 0, 300)]
+    assert close_gate(session, processes) != epoch
+    processes[1].drain(epoch, 400)
+
+    assert recorder.events == [("drained", 0, 300)]
+
+
+def test_the_end_of_earlier_work_does_not_end_a_drain(
+    session: Session, processes: list[Process], recorder: Recorder
+) -> None:
+    epoch = close_gate(session, processes)
+    session.shut(0)
+    session.open(0, NOW)
+    close_gate(session, processes)
+
+    for process in processes:
+        process.drain(epoch, 100)
+
+    assert recorder.events == []
+
+
+def test_a_process_that_has_left_is_not_waited_for_when_earlier_work_ends(
+    session: Session, processes: list[Process], recorder: Recorder
+) -> None:
+    epoch = close_gate(session, processes)
+    session.shut(0)
+    session.open(0, NOW)
+    processes[0].close()
+    processes[1].drain(epoch, 100)
+
+    assert recorder.events == [("drained", 0, 100)]
+
+
+@pytest.fixture
+def flooded(session: Session, processes: list[Process], recorder: Recorder) -> Recorder:
+    """The first process has sent a few more WANTs at once than are read; both have said HELLO."""
+    session.shut(0)
+    for _ in range(MESSAGES_AT_ONCE - len(processes) + 5):
+        processes[0].send(Message(MessageType.WANT))
+    *read, pause = recorder.events
+    assert read == [("want", GPU_A)] * (MESSAGES_AT_ONCE - len(processes) + 1)
+    assert pause == ("paused", 0.05)
+    recorder.events.clear()
+    return recorder
+
+
+def test_a_claim_that_sends_too_much_is_not_read_for_a_while(
+    flooded: Recorder, processes: list[Process], loop: Loop
+) -> None:
+    for process in processes:
+        process.send(Message(MessageType.WANT))
+    assert flooded.events == [], "none of its processes is read"
+
+    [(delay, listen_again)] = loop.later
+    assert delay == 0.05
+    listen_again()
+    loop.turn()
+
+    assert flooded.events == [("want", GPU_A), ("paused", 0.1)]
+
+
+def test_a_process_that_joins_meanwhile_is_read_afterwards(
+    flooded: Recorder, session: Session, paths: Paths, loop: Loop
+) -> None:
+    with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as joined:
+        joined.connect(str(paths.claim("a") / "socket"))
+        joined.send(Message(MessageType.HELLO, epoch=PROTOCOL_NEWEST, value=VERSION).pack())
+        loop.turn()
+        assert session.processes == 2
+        while loop.later:
+            loop.later.pop()[1]()
+            loop.turn()
+        assert session.processes == 3
+
+
+def test_what_a_process_that_is_gone_has_left_is_not_read(
+    flooded: Recorder, session: Session, processes: list[Process], loop: Loop
+) -> None:
+    for process in processes:
+        process.close()
+    assert session.processes == 2
+    loop.later.pop()[1]()
+    assert session.processes == 0
+    assert flooded.events[-1] == ("gone",)
+    loop.turn()
+    assert flooded.events[-1] == ("gone",)
+
+
+def test_a_claim_that_floods_during_its_turn_loses_it(
+    session: Session, processes: list[Process], recorder: Recorder
+) -> None:
+    for _ in range(MESSAGES_AT_ONCE - len(processes) + 1):
+        processes[0].send(Message(MessageType.WANT))
+    dropped = ("dropped", "too many messages during its turn")
+    assert recorder.events.count(dropped) == 2
+    assert recorder.events.count(("gone",)) == 1
+    assert recorder.events[-1] == ("paused", 0.05)
+    assert session.processes == 0
+
+
+def take_turn(session: Session, processes: list[Process], epoch: int) -> int:
+    """Have a turn that ends when all are idle, from a gate closed in `epoch`; the next epoch."""
+    first, *others = processes
+    first.send(Message(MessageType.WANT, epoch=epoch))
+    session.open(0, NOW)
+    for process in others:
+        process.send(Message(MessageType.WANT, epoch=epoch))
+    session.watch(0)
+    for process in processes:
+        process.send(Message(MessageType.IDLE, epoch=process.receive().epoch))
+    asked = close_gate(session, processes)
+    for process in processes:
+        process.drain(asked, NOW)
+    session.shut(0)
+    return asked
+
+
+@pytest.fixture
+def connect(session: Session, paths: Paths, loop: Loop) -> Iterator[Callable[[int], list[Process]]]:
+    """Connects so many processes while the gate is open."""
+    found: list[Process] = []
+
+    def connect(count: int) -> list[Process]:
+        found.extend(Process(paths, loop) for _ in range(count))
+        return found
+
+    yield connect
+    for process in found:
+        process.close()
+
+
+@pytest.mark.parametrize("load", [(64, 5), (16, 40)])
+def test_an_honest_claim_of_many_processes_is_never_paused(
+    session: Session,
+    connect: Callable[[int], list[Process]],
+    recorder: Recorder,
+    clock: Clock,
+    load: tuple[int, int],
+) -> None:
+    count, turns_per_second = load
+    processes = connect(count)
+    epoch = close_gate(session, processes)
+    for process in processes:
+        process.drain(epoch, NOW)
+    session.shut(0)
+    turns = 3 * turns_per_second
+    for _ in range(turns):
+        clock.now += SECOND_NS // turns_per_second
+        epoch = take_turn(session, processes, epoch)
+    seen = [event[0] for event in recorder.events]
+    assert seen.count("want") == count * turns
+    assert (seen.count("idle"), seen.count("drained")) == (turns, turns + 1)
+    assert {"paused", "dropped"}.isdisjoint(seen)
+    assert session.processes == count
+
+
+def test_many_processes_that_drain_for_long_are_never_paused(
+    session: Session,
+    connect: Callable[[int], list[Process]],
+    recorder: Recorder,
+    clock: Clock,
+) -> None:
+    processes = connect(64)
+    epoch = close_gate(session, processes)
+    for _ in range(100):
+        clock.now += BUSY_INTERVAL_NS
+        for process in processes:
+            process.send(Message(MessageType.BUSY, epoch=epoch))
+    assert recorder.events == [("busy", 0)] * 6400
+
+
+def test_a_process_that_says_that_it_is_busy_more_often_than_it_should_floods(
+    session: Session, processes: list[Process], recorder: Recorder
+) -> None:
+    epoch = close_gate(session, processes)
+    for _ in range(MESSAGES_AT_ONCE):
+        processes[0].send(Message(MessageType.BUSY, epoch=epoch))
+        if not session.processes:
+            break
+    assert recorder.events[-1] == ("paused", 0.05)
+
+
+@pytest.mark.parametrize("kind", [MessageType.IDLE, MessageType.DRAINED, MessageType.WANT])
+def test_who_answers_again_and_again_floods(
+    session: Session, processes: list[Process], recorder: Recorder, kind: MessageType
+) -> None:
+    session.watch(0)
+    (epoch,) = {process.receive().epoch for process in processes}
+    if kind is not MessageType.IDLE:
+        epoch = close_gate(session, processes)
+    sent = 0
+    while session.processes:
+        # WANTs of the present epoch and the one before in turn: each epoch has one first.
+        stale = sent % 2 if kind is MessageType.WANT else 0
+        processes[0].send(Message(kind, epoch=epoch - stale))
+        sent += 1
+        assert sent <= MESSAGES_AT_ONCE
+    assert sent == MESSAGES_AT_ONCE - len(processes) + 2
+    assert recorder.events[-1] == ("paused", 0.05)
+
+
+def test_who_ends_its_turns_at_once_and_asks_for_the_next_floods(
+    session: Session, connect: Callable[[int], list[Process]], recorder: Recorder
+) -> None:
+    processes = connect(1)
+    epoch = close_gate(session, processes)
+    processes[0].drain(epoch, NOW)
+    session.shut(0)
+    hello, first_drain = 1, 1
+    left = ANSWERS_AT_ONCE + MESSAGES_AT_ONCE - hello - first_drain
+    for _ in range(left // 3):
+        epoch = take_turn(session, processes, epoch)
+    assert "paused" not in {event[0] for event in recorder.events}
+    for _ in range(left % 3 + 1):
+        processes[0].send(Message(MessageType.BUSY))
+    assert recorder.events[-1] == ("paused", 0.05)

@@ -98,7 +98,7 @@ def test_a_daemon_that_stands_by_is_ready_and_touches_nothing(
     page = client.page.header, client.page.epoch
 
     assert 'claim="a"' not in (scraped(port_of(second)) or "")
-    assert lines_of(log_of(paths, *STANDS_BY)) == ["standing by"]
+    assert lines_of(log_of(paths, *STANDS_BY)) == ["code chosen", "standing by"]
     assert server(paths) == first.pid
     assert second.poll() is None
     assert not client.is_dropped

@@ -1,5 +1,6 @@
 """Sessions take turns with the token, over real sockets; in virtual time, but for one test."""
 
+import math
 import os
 import time
 
@@ -52,6 +53,39 @@ def test_a_lone_claim_runs_up_to_its_limit_while_alone(virtual: VirtualDaemon) -
 
     virtual.revoke("idle")
     assert client.page.gate is GateState.OPEN, "it is alone again"
+
+
+def test_the_page_says_how_much_of_the_gpu_a_claim_used(virtual: VirtualDaemon) -> None:
+    for name, request in (("a", 0.3), ("b", 0.6), ("idle", 0)):
+        virtual.grant(grant(name, request, request))
+    a, b, idle = (virtual.client(name) for name in ("a", "b", "idle"))
+    virtual.saturate([a, b], 20_000 * MS, MS)
+
+    for client, share in ((a, 0.3), (b, 0.6)):
+        at_ns, used_micros = client.page.used()
+        assert used_micros / 1e6 == pytest.approx(share, abs=0.05)
+        assert virtual.now - 1000 * MS < at_ns <= virtual.now
+    assert idle.page.used() == (0, 0)
+
+
+def test_the_use_on_the_page_goes_on_from_when_the_gate_opened(virtual: VirtualDaemon) -> None:
+    for name in ("a", "b"):
+        virtual.grant(grant(name))
+    a, b = virtual.client("a"), virtual.client("b")
+    a.open()
+    b.want()
+    virtual.until(lambda: a.page.gate is GateState.CLOSING, "the lease ends")
+    a.drain()
+    before = a.page.used()[1]
+    virtual.elapse(2_000 * MS)
+    b.close()
+    assert a.page.used() == (virtual.now - 2_000 * MS, before)
+
+    a.open()
+
+    at_ns, used_micros = a.page.used()
+    assert at_ns == virtual.now
+    assert used_micros == pytest.approx(before * math.exp(-1), abs=2)
 
 
 @pytest.mark.parametrize("alone_for", [1, 7, 40])
@@ -221,6 +255,113 @@ def test_a_holder_that_hangs_is_bypassed(virtual: VirtualDaemon) -> None:
 
     assert virtual.hung() == {}
     assert virtual.view("a")["chargedNs"] == charged + 1_000 * MS
+
+
+def test_what_a_process_owes_that_left_is_asked_of_the_next_one(virtual: VirtualDaemon) -> None:
+    virtual.grant(grant("a", quota_ns=5 * MS))
+    virtual.grant(grant("b"))
+    first, second = virtual.client("a"), virtual.client("b")
+    first.open()
+    second.want()
+    first.close()
+    assert second.page.gate is GateState.OPEN
+    virtual.now += 1_000 * MS
+    charged = virtual.view("a")["chargedNs"]
+    assert virtual.hung() == {}
+
+    again = virtual.client("a")
+    virtual.now += 1_000 * MS
+
+    assert virtual.view("a")["chargedNs"] == charged + 1_000 * MS, "by the clock"
+    assert virtual.hung() == {"a": {GPU_A: [os.getpid()]}}
+    again.drain(0)
+    virtual.now += 1_000 * MS
+    assert virtual.view("a")["chargedNs"] - charged == pytest.approx(1_000 * MS, abs=20 * MS)
+    assert virtual.hung() == {}
+
+
+def test_a_process_that_connects_once_the_work_has_been_reported_owes_nothing(
+    virtual: VirtualDaemon,
+) -> None:
+    for name in ("a", "b"):
+        virtual.grant(grant(name, quota_ns=5 * MS))
+    first, second = virtual.client("a"), virtual.client("b")
+    first.open()
+    second.want()
+    first.drain()
+    first.close()
+
+    virtual.client("a")
+
+    assert virtual.view("a")["state"] == "idle"
+
+
+def test_who_leaves_last_without_draining_is_stood_in_for_by_the_next_process(
+    virtual: VirtualDaemon,
+) -> None:
+    virtual.grant(grant("a", quota_ns=5 * MS))
+    virtual.grant(grant("b"))
+    first, stays, other = virtual.client("a"), virtual.client("a"), virtual.client("b")
+    first.open()
+    other.want()
+    stays.drain()
+    first.receive_until(MessageType.CLOSING)
+    first.close()
+    assert other.page.gate is GateState.OPEN
+    assert virtual.view("a")["state"] == "idle"
+
+    again = virtual.client("a")
+
+    assert virtual.view("a")["state"] == "hung"
+    again.drain()
+    assert virtual.view("a")["state"] == "idle"
+
+
+@pytest.mark.parametrize("answers", ["before", "after", "never"])
+def test_a_process_that_stands_in_for_one_that_left_is_believed_once_it_has_answered(
+    virtual: VirtualDaemon, answers: str
+) -> None:
+    """Its answer may come when the gate is open already, for a launch of another thread."""
+    for name in ("a", "b"):
+        virtual.grant(grant(name, quota_ns=5 * MS))
+    first, other = virtual.client("a"), virtual.client("b")
+    first.open()
+    first.close()
+    again = virtual.client("a")
+    if answers == "before":
+        again.drain()
+    again.want()
+    assert again.page.gate is GateState.OPEN
+    if answers == "after":
+        again.drain()
+    other.want()
+    virtual.until(lambda: again.page.gate is GateState.CLOSING, "the lease ends")
+    epoch = again.page.epoch
+    for _ in range(10):
+        virtual.elapse(50 * MS)
+        again.send(MessageType.BUSY, epoch=epoch)
+
+    assert virtual.view("a")["state"] == ("hung" if answers == "never" else "closing")
+
+
+def test_those_who_drained_are_believed_though_another_process_left(virtual: VirtualDaemon) -> None:
+    for name in ("a", "b"):
+        virtual.grant(grant(name, quota_ns=5 * MS))
+    leaves, stays, other = virtual.client("a"), virtual.client("a"), virtual.client("b")
+    leaves.open()
+    other.want()
+    stays.drain()
+    leaves.close()
+    stays.want()
+    other.drain()
+    assert stays.page.gate is GateState.OPEN
+    other.want()
+    virtual.until(lambda: stays.page.gate is GateState.CLOSING, "the lease ends")
+    for _ in range(10):
+        virtual.elapse(50 * MS)
+        stays.send(MessageType.BUSY, epoch=stays.page.epoch)
+
+    assert virtual.view("a")["state"] == "closing"
 
 
 def test_a_holder_whose_work_takes_long_is_waited_for(virtual: VirtualDaemon) -> None:

@@ -3,7 +3,7 @@
 import asyncio
 import os
 import select
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterator
 from types import SimpleNamespace
 from typing import Any, TypeVar, cast
 
@@ -70,6 +70,13 @@ class VirtualDaemon:
         self.now = max(self.now, self._timer.at_ns)
         self._timer.fire()
         self.turn()
+
+    def elapse(self, ns: int) -> None:
+        """Let time pass; its timer fires when it is due."""
+        end = self.now + ns
+        while self._timer.at_ns is not None and self._timer.at_ns <= end:
+            self.advance()
+        self.now = end
 
     def until(self, question: Callable[[], Found | bool | None], what: str) -> Found:
         """Advance until the answer is true."""
@@ -145,6 +152,11 @@ class VirtualClient(Client):
     def receive(self) -> Message:
         self._daemon.until(lambda: select.select([self.socket], [], [], 0)[0], "a message")
         return super().receive()
+
+    def pending(self) -> Iterator[Message]:
+        """The messages that have arrived."""
+        while select.select([self.socket], [], [], 0)[0]:
+            yield super().receive()
 
     def open(self) -> None:
         self.want()

@@ -1,91 +1,14 @@
-"""`python -m kubeshare.tokens` runs the token daemon, which logs JSON lines."""
+"""`python -m kubeshare.tokens` runs the token daemon, compiled where it can be."""
 
-import asyncio
-import sys
-from pathlib import Path
-
-import click
-import structlog
-
-from kubeshare.core.token import DECAYED_AVERAGE, QUOTA_NS, SLIDING_WINDOW
-from kubeshare.tokens.arbitration import Rules
-from kubeshare.tokens.daemon import AnotherDaemonError
-from kubeshare.tokens.files.run_folder import Paths, default_run_folder
-from kubeshare.tokens.serving import Options, serve
-
-_MEASURES = {"average": DECAYED_AVERAGE, "window": SLIDING_WINDOW}
+from kubeshare import compiled
 
 
-@click.command(
-    context_settings={"max_content_width": 100},
-    epilog="\b\nExample:\n  python -m kubeshare.tokens --run-folder /run/kubeshare",
-)
-@click.option(
-    "--run-folder",
-    type=click.Path(file_okay=False, path_type=Path),
-    help="The folder of grants and pages.  [default: KUBESHARE_RUN, else by user]",
-)
-@click.option(
-    "--quota",
-    type=click.FloatRange(0.005, 10),
-    default=QUOTA_NS / 1e9,
-    show_default=True,
-    help="Seconds between two decisions about a GPU.",
-)
-@click.option(
-    "--idle-exit",
-    type=click.FloatRange(min=0),
-    help="Exit after so many seconds without a grant.  [default: never]",
-)
-@click.option(
-    "--usage",
-    type=click.Choice(sorted(_MEASURES)),
-    default="average",
-    show_default=True,
-    help="The usage that fairness compares: a decayed average, or the paper's window of 10 s.",
-)
-@click.option(
-    "--port",
-    type=click.IntRange(0, 65535),
-    help="Serve /livez, /readyz and /metrics there.  [default: not at all]",
-)
-@click.option(
-    "--nvml",
-    help="Ask this NVML for the memory that the driver counts for commands of `kubeshare run` "
-    "beyond what the library tracks.  [default: the node agent reports it]",
-)
-@click.option(
-    "--stand-by",
-    is_flag=True,
-    help="While another daemon serves the folder, wait for it to exit and take over.  "
-    "[default: fail]",
-)
-def main(  # noqa: PLR0913  one argument an option
-    *,
-    run_folder: Path | None,
-    quota: float,
-    idle_exit: float | None,
-    usage: str,
-    port: int | None,
-    nvml: str | None,
-    stand_by: bool,
-) -> None:
-    """Hand out the time tokens of this machine's GPUs."""
-    rules = Rules(round(quota * 1e9), _MEASURES[usage])
-    options = Options(rules, idle_exit, port, nvml, stand_by)
-    structlog.configure(
-        processors=[
-            structlog.processors.add_log_level,
-            structlog.processors.TimeStamper(fmt="iso"),
-            structlog.processors.JSONRenderer(),
-        ]
-    )
-    try:
-        paths = Paths(run_folder or default_run_folder())
-        asyncio.run(serve(paths, options))
-    except (AnotherDaemonError, OSError) as error:
-        click.echo(f"kubeshare.tokens: {error}", err=True)
-        sys.exit(getattr(error, "exit_code", 3))
+def main() -> None:
+    """Choose the code before anything imports it, then run the daemon."""
+    code = compiled.use()
+    from kubeshare.tokens import program  # noqa: PLC0415  imports what was chosen
+
+    program.main(obj=code)
 
 
 if __name__ == "__main__":

@@ -104,6 +104,14 @@ class Arbitration:
         """Handle that the member is alive and still drains."""
         self._feed(name, partial(self._arbiter.busy, name, gpu))
 
+    def left(self, name: str, gpu: str) -> None:
+        """Handle that no process is left of those that the member's drain waited for."""
+        self._feed(name, partial(self._arbiter.left, name, gpu))
+
+    def connected(self, name: str) -> None:
+        """Handle that the member has one more process."""
+        self._feed(name, partial(self._arbiter.connected, name))
+
     def gone(self, name: str) -> None:
         """Handle that the member has no process any more."""
         self._feed(name, partial(self._arbiter.gone, name))

@@ -23,8 +23,7 @@ A request that fails is answered with `"error"`.
 """
 
 import asyncio
-import json
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, TypeAlias
 
 import msgspec
@@ -34,7 +33,7 @@ from kubeshare.tokens.files.run_folder import Paths
 _LINE_MAX = 4096
 _TIMEOUT_S = 5.0
 
-Handler: TypeAlias = Callable[[bytes], dict[str, Any]]
+Handler: TypeAlias = Callable[[bytes], Awaitable[dict[str, Any]]]
 """Returns the reply to one request, which is a whole JSON document.
 
 Raises:
@@ -65,8 +64,8 @@ async def serve(paths: Paths, handlers: Mapping[str, Handler]) -> asyncio.Server
     async def handle(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         try:
             async with asyncio.timeout(_TIMEOUT_S):
-                reply = _reply(await reader.readline(), handlers)
-                writer.write(json.dumps(reply).encode() + b"\n")
+                reply = await _reply(await reader.readline(), handlers)
+                writer.write(msgspec.json.encode(reply) + b"\n")
                 await writer.drain()
         except (TimeoutError, ValueError, ConnectionError):
             pass  # a client that is slow, sends too much or disconnects gets no reply
@@ -77,10 +76,10 @@ async def serve(paths: Paths, handlers: Mapping[str, Handler]) -> asyncio.Server
     return await asyncio.start_unix_server(handle, paths.control, limit=_LINE_MAX)
 
 
-def _reply(line: bytes, handlers: Mapping[str, Handler]) -> dict[str, Any]:
+async def _reply(line: bytes, handlers: Mapping[str, Handler]) -> dict[str, Any]:
     try:
         request = msgspec.json.decode(line, type=_Request).request
-        return {"version": 1, **handlers[request](line)}
+        return {"version": 1, **await handlers[request](line)}
     except KeyError:
         error = f"ask for one of {', '.join(sorted(handlers))}"
     except (LookupError, ValueError, RecursionError) as problem:

@@ -11,7 +11,6 @@ a daemon.
 """
 
 import asyncio
-import fcntl
 import os
 import time
 from collections.abc import Callable
@@ -25,6 +24,7 @@ from kubeshare.core.token import Open, Shut
 from kubeshare.tokens.arbitration import DEFAULT_RULES, Arbitration, Rules
 from kubeshare.tokens.capacity import shortfall
 from kubeshare.tokens.control import Handler, SetOverhead
+from kubeshare.tokens.files import folder_lock
 from kubeshare.tokens.files.grant_folder import GrantFolder
 from kubeshare.tokens.files.grants import Grant, read_grant, remove_grant
 from kubeshare.tokens.files.run_folder import GrantError, Paths
@@ -32,20 +32,15 @@ from kubeshare.tokens.files.statuses import Status, write_status
 from kubeshare.tokens.linux import Timer
 from kubeshare.tokens.owners import Owners, holder_name
 from kubeshare.tokens.session import Session
-from kubeshare.tokens.snapshot import entries
-from kubeshare.tokens.wire.connection import Rate
+from kubeshare.tokens.snapshot import Totals, entries
+from kubeshare.tokens.usage import UsageCache
 from kubeshare.tokens.wire.protocol import GrantState
+from kubeshare.tokens.wire.rate import Rate, spare_rate
 
 log = structlog.get_logger(__name__)
 
 _COMPLAINTS_PER_SECOND = 1
 _COMPLAINTS_BURST = 5
-
-
-class AnotherDaemonError(Exception):
-    """Another daemon already serves the run folder."""
-
-    exit_code = 1
 
 
 class OnScanned(Protocol):
@@ -66,6 +61,7 @@ class Daemon:
 
     Attributes:
         dropped: how many connections were closed for what their processes did.
+        paused: how often a session's messages were not read for a while, for their number.
     """
 
     def __init__(
@@ -82,7 +78,7 @@ class Daemon:
         self._on_scanned = on_scanned
         self._on_lost = on_lost
         self._clock = time.monotonic_ns
-        self._lock = _take_lock(paths)
+        self._lock = folder_lock.take(paths)
         self._timer = Timer()
         self._folder = GrantFolder(paths)
         self._sessions: dict[str, Session] = {}
@@ -96,7 +92,10 @@ class Daemon:
         self._orphans: set[str] = set()
         self._postponed: set[str] = set()
         self._complaints: dict[str, Rate] = {}
+        self._spare = spare_rate(self._clock())
+        self._usage = UsageCache(paths)
         self.dropped = 0
+        self.paused = 0
         self._folder.sweep()
         loop.add_reader(self._folder.fd, self._scan_grants)
         loop.add_reader(self._timer.fd, self._on_timer)
@@ -174,7 +173,14 @@ class Daemon:
             path.unlink(missing_ok=True)
             return
         try:
-            session = Session(self._paths, grant, loop=self._loop, clock=self._clock, events=self)
+            session = Session(
+                self._paths,
+                grant,
+                loop=self._loop,
+                clock=self._clock,
+                events=self,
+                spare=self._spare,
+            )
         except OSError as error:
             log.warning("claim's files cannot be made", claim=grant.claim, error=str(error))
             self._write_status(
@@ -251,6 +257,14 @@ class Daemon:
         """Handle that the session has nothing queued."""
         self._tokens.idle(session.name, session.grant.gpus[cell].uuid)
 
+    def on_connected(self, session: Session) -> None:
+        """Handle that the session has one more process."""
+        self._tokens.connected(session.name)
+
+    def on_left(self, session: Session, cell: int) -> None:
+        """Handle that the last process that had yet to drain is gone."""
+        self._tokens.left(session.name, session.grant.gpus[cell].uuid)
+
     def on_gone(self, session: Session) -> None:
         """Handle that the last connection of the session is closed."""
         self._tokens.gone(session.name)
@@ -261,10 +275,19 @@ class Daemon:
     def on_dropped(self, session: Session, reason: str) -> None:
         """Count and log a connection that was closed for what its process did."""
         self.dropped += 1
+        if self._may_complain(session):
+            log.warning("connection dropped", claim=session.name, reason=reason)
+
+    def on_paused(self, session: Session, seconds: float) -> None:
+        """Count and log that a session sent too many messages."""
+        self.paused += 1
+        if self._may_complain(session):
+            log.warning("too many messages: not read for a while", claim=session.name, s=seconds)
+
+    def _may_complain(self, session: Session) -> bool:
         now = self._clock()
         new = Rate(_COMPLAINTS_PER_SECOND, _COMPLAINTS_BURST, now)
-        if self._complaints.setdefault(session.name, new).allows(now):
-            log.warning("connection dropped", claim=session.name, reason=reason)
+        return self._complaints.setdefault(session.name, new).allows(now)
 
     # ---- time ----
 
@@ -273,14 +296,27 @@ class Daemon:
 
     # ---- the control socket, and the end ----
 
-    def snapshot(self) -> dict[str, Any]:
+    async def snapshot(self) -> dict[str, Any]:
         """The state of all sessions, with the daemon's pid and clock."""
+        await self.refresh_usage()
         return {"pid": os.getpid(), "nowNs": self._clock(), "claims": self.entries()}
+
+    async def refresh_usage(self) -> None:
+        """Read anew what the processes say they use, if that is due."""
+        await self._usage.refresh(self._sessions)
 
     def entries(self) -> list[dict[str, Any]]:
         """One entry for each GPU of each session."""
         views = self._tokens.views()
-        return [entry for session in self._sessions.values() for entry in entries(session, views)]
+        return [
+            entry
+            for session in self._sessions.values()
+            for entry in entries(session, views, self._usage.of(session.name))
+        ]
+
+    def totals(self) -> Totals:
+        """The daemon's own counts."""
+        return Totals(self.dropped, self.paused, self._usage.skipped())
 
     def connections(self) -> dict[str, Any]:
         """The connected processes of each claim."""
@@ -322,16 +358,21 @@ class Daemon:
     def handlers(self) -> dict[str, Handler]:
         """The handlers of the control socket's requests, by name."""
 
-        def set_overhead(line: bytes) -> dict[str, Any]:
+        async def snapshot(_line: bytes) -> dict[str, Any]:
+            return await self.snapshot()
+
+        async def connections(_line: bytes) -> dict[str, Any]:
+            return self.connections()
+
+        async def hung(_line: bytes) -> dict[str, Any]:
+            return self.hung()
+
+        async def overhead(line: bytes) -> dict[str, Any]:
             self.set_overhead(msgspec.json.decode(line, type=SetOverhead))
             return {}
 
-        return {
-            "snapshot": lambda _: self.snapshot(),
-            "connections": lambda _: self.connections(),
-            "hung": lambda _: self.hung(),
-            "overhead": set_overhead,
-        }
+        handlers = (snapshot, connections, hung, overhead)
+        return {handler.__name__: handler for handler in handlers}
 
     def close(self) -> None:
         """Release everything but the files."""
@@ -353,25 +394,3 @@ def _differs_only_in_amounts(before: Grant, after: Grant) -> bool:
 def _warn_of_late_drain(done: Open | Shut) -> None:
     what = "bypassed" if isinstance(done, Shut) else "its gate is opened once more"
     log.warning("holder did not drain in time", claim=done.member, gpu=done.gpu, done=what)
-
-
-def _take_lock(paths: Paths) -> int:
-    """Lock the folder for as long as the returned descriptor is open.
-
-    Raises:
-        AnotherDaemonError: another daemon holds the lock.
-    """
-    paths.make()
-    lock = os.open(paths.lock, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-    try:
-        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError:
-        pid = os.pread(lock, 32, 0).decode(errors="replace").strip() or "unknown"
-        os.close(lock)
-        raise AnotherDaemonError(
-            f"the token daemon with pid {pid} serves {paths.root} already: "
-            "stop it first, or name another folder with --run-folder"
-        ) from None
-    os.ftruncate(lock, 0)
-    os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-    return lock

@@ -22,6 +22,10 @@ IN_MOVED_FROM: Final = 0x40
 IN_MOVED_TO: Final = 0x80
 IN_DELETE: Final = 0x200
 IN_DELETE_SELF: Final = 0x400
+IN_UNMOUNT: Final = 0x2000
+IN_IGNORED: Final = 0x8000
+_REMOVED: Final = IN_DELETE_SELF | IN_UNMOUNT | IN_IGNORED
+_EVENT = struct.Struct("iIII")
 
 
 def _checked(result: int, what: str) -> int:
@@ -69,20 +73,34 @@ class FolderWatch:
     """Reports that files were renamed into or out of a folder, or that it was removed.
 
     It does not say which files: the reader scans the whole folder, so an overflow of the
-    kernel's queue loses nothing.
+    kernel's queue loses no file.
     """
 
     def __init__(self, folder: Path) -> None:
+        self._is_removed = False
         self.fd = _checked(_libc.inotify_init1(_CLOSE_ON_EXEC | _NON_BLOCKING), "inotify_init1")
         events = IN_MOVED_TO | IN_MOVED_FROM | IN_DELETE | IN_DELETE_SELF
         _checked(_libc.inotify_add_watch(self.fd, os.fsencode(folder), events), "inotify_add_watch")
 
-    def clear(self) -> None:
-        """Discard the pending events."""
+    def clear(self) -> bool:
+        """Discard the pending events; returns whether the folder has been removed.
+
+        That another folder is at its path now changes nothing.
+        """
         with contextlib.suppress(BlockingIOError):
-            while os.read(self.fd, 65536):
-                pass
+            while events := os.read(self.fd, 65536):
+                self._is_removed |= _say_removed(events)
+        return self._is_removed
 
     def close(self) -> None:
         """Release the descriptor."""
         os.close(self.fd)
+
+
+def _say_removed(events: bytes) -> bool:
+    at, found = 0, 0
+    while at < len(events):
+        _, mask, _, name_bytes = _EVENT.unpack_from(events, at)
+        found |= mask
+        at += _EVENT.size + name_bytes
+    return bool(found & _REMOVED)

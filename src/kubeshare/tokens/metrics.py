@@ -9,6 +9,8 @@ from typing import Any, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kubeshare.tokens.snapshot import Totals
+
 _NS: Final = 1e9
 _LABELS: Final = ("gpu", "claim", "namespace", "pod", "container", "share")
 _KEYS: Final = (*_LABELS[:-1], "shareName")
@@ -41,14 +43,14 @@ class TokenCollector(Collector):
 
     Args:
         entries: the state of all sessions, as in `snapshot.entries`.
-        dropped: how many connections were closed for what their processes did.
+        totals: the daemon's own counts.
     """
 
     def __init__(
-        self, entries: Callable[[], list[dict[str, Any]]], dropped: Callable[[], int]
+        self, entries: Callable[[], list[dict[str, Any]]], totals: Callable[[], Totals]
     ) -> None:
         self._entries = entries
-        self._dropped = dropped
+        self._totals = totals
 
     def collect(self) -> Iterator[Metric]:
         """The current values of all metrics."""
@@ -63,10 +65,21 @@ class TokenCollector(Collector):
             for entry in entries:
                 gauge.add_metric(_labels(entry), entry[key] / unit)
             yield gauge
+        totals = self._totals()
         yield CounterMetricFamily(
             "kubeshare_token_connections_dropped",
             "Connections closed for what their processes did",
-            value=self._dropped(),
+            value=totals.dropped,
+        )
+        yield CounterMetricFamily(
+            "kubeshare_token_pauses",
+            "How often a claim's messages were not read for a while, because it sent too many",
+            value=totals.paused,
+        )
+        yield GaugeMetricFamily(
+            "kubeshare_token_counters_skipped",
+            "Claims whose memory is not shown, because reading their counters takes too long",
+            value=totals.skipped,
         )
 
 

@@ -13,7 +13,7 @@ from typing import Final, TypeAlias
 import pynvml
 import structlog
 
-from kubeshare.tokens.files import counters
+from kubeshare.tokens.files.counters import CountersReader, Process
 from kubeshare.tokens.files.grants import Grant
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.gpus import memory_of_processes
@@ -63,7 +63,7 @@ async def watch(
         held: the live grants of commands by claim, each with its connected processes.
         report: called with the claim, the GPU and the bytes.
     """
-    stable = StableOverheads()
+    stable, counters = StableOverheads(), CountersReader(paths)
     last_error = ""
     while True:
         await asyncio.sleep(_PERIOD_S)
@@ -71,7 +71,7 @@ async def watch(
         if not commands:
             continue
         try:
-            found = await asyncio.to_thread(_sample, paths, commands)
+            found = await asyncio.to_thread(_sample, counters, commands)
         except (pynvml.NVMLError, OSError) as error:
             if str(error) != last_error:
                 last_error = str(error)
@@ -83,11 +83,13 @@ async def watch(
             report(claim, uuid, overhead)
 
 
-def _sample(paths: Paths, commands: Mapping[str, tuple[Grant, Collection[int]]]) -> Overheads:
+def _sample(
+    counters: CountersReader, commands: Mapping[str, tuple[Grant, Collection[int]]]
+) -> Overheads:
     """Read the driver, and the counters before and after it: the larger of those counts."""
-    before = {claim: counters.processes(paths.counters(claim)) for claim in commands}
+    before = {claim: counters.processes(claim) for claim in commands}
     used = memory_of_processes({gpu.uuid for grant, _ in commands.values() for gpu in grant.gpus})
-    after = {claim: counters.processes(paths.counters(claim)) for claim in commands}
+    after = {claim: counters.processes(claim) for claim in commands}
     found: Overheads = {}
     for claim, (grant, connected) in commands.items():
         pids = {one.pid for one in (*before[claim], *after[claim])} | set(connected)
@@ -99,7 +101,7 @@ def _sample(paths: Paths, commands: Mapping[str, tuple[Grant, Collection[int]]])
     return found
 
 
-def _tracked(processes: list[counters.Process], cells: int) -> list[int]:
+def _tracked(processes: list[Process], cells: int) -> list[int]:
     return [sum(process.memory_bytes[cell] for process in processes) for cell in range(cells)]
 
 

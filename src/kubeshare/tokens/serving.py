@@ -3,7 +3,8 @@
 A daemon that stands by is ready while another one serves the folder: its modules are
 loaded and its probes are answered, but it does not touch the folder. The serving daemon
 releases the folder's lock as its last step, or the kernel does if it is killed; the next
-one finds its state in the files.
+one finds its state in the files. In the same way a daemon waits for the node agent, which
+may mount a file system over the folder: what is below it would be hidden from all others.
 """
 
 import asyncio
@@ -13,23 +14,31 @@ import gc
 import os
 import resource
 import signal
-from collections.abc import AsyncIterator, Callable, Coroutine
+import sys
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
 from typing import Any, NamedTuple
 
 import structlog
 
 from kubeshare.tokens import control
 from kubeshare.tokens.arbitration import DEFAULT_RULES, Rules
-from kubeshare.tokens.daemon import AnotherDaemonError, Daemon
+from kubeshare.tokens.daemon import Daemon
+from kubeshare.tokens.files import folder_lock
+from kubeshare.tokens.files.folder_lock import AnotherDaemonError
 from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.snapshot import Totals
 
 log = structlog.get_logger(__name__)
 
 _NICENESS = -10
 _NVML_DELAY_S = 1.0
 """A command waits for the first grant, which loading NVML would delay."""
+_SWITCH_S = 0.0005
+"""The longest that a thread beside the event loop keeps it from running; 5 ms by default."""
 _LOCK_RETRY_S = 0.005
 """Between two attempts to lock the folder; until then processes pace themselves."""
+_PREPARED_RETRY_S = 0.1
+"""Between two looks for what the node agent has prepared; until then there is no grant."""
 
 
 class Options(NamedTuple):
@@ -41,6 +50,7 @@ class Options(NamedTuple):
         port: of probes and metrics; None: not served.
         nvml: the library that reports the driver's counts for commands; None: not measured.
         stands_by: whether to wait while another daemon serves.
+        awaits_agent: whether to wait until the node agent has prepared the folder.
     """
 
     rules: Rules = DEFAULT_RULES
@@ -48,6 +58,11 @@ class Options(NamedTuple):
     port: int | None = None
     nvml: str | None = None
     stands_by: bool = False
+    awaits_agent: bool = False
+
+
+class _UnpreparedError(Exception):
+    """The node agent has not prepared the folder."""
 
 
 async def serve(paths: Paths, options: Options) -> None:
@@ -55,7 +70,7 @@ async def serve(paths: Paths, options: Options) -> None:
 
     Raises:
         AnotherDaemonError: the folder has a daemon, and this one does not stand by.
-        OSError: the folder cannot be served.
+        OSError: the folder cannot be served, or was unmounted before this daemon locked it.
     """
     loop = asyncio.get_running_loop()
     stop = asyncio.Event()
@@ -63,9 +78,12 @@ async def serve(paths: Paths, options: Options) -> None:
         loop.add_signal_handler(number, stop.set)
     _allow_many_connections()
     _raise_priority()
+    sys.setswitchinterval(_SWITCH_S)
     idle = IdleExit(loop, options.idle_exit_s, stop)
 
     def start() -> Daemon:
+        if options.awaits_agent:
+            _check_prepared(paths)
         return Daemon(
             paths, loop, rules=options.rules, on_scanned=idle.on_scanned, on_lost=stop.set
         )
@@ -75,12 +93,16 @@ async def serve(paths: Paths, options: Options) -> None:
     def entries() -> list[dict[str, Any]]:
         return serving.entries() if serving else []
 
-    def dropped() -> int:
-        return serving.dropped if serving else 0
+    def totals() -> Totals:
+        return serving.totals() if serving else Totals()
+
+    async def refresh() -> None:
+        if serving:
+            await serving.refresh_usage()
 
     async with contextlib.AsyncExitStack() as background:
         if options.port is not None:
-            metrics = _serve_metrics(entries, dropped, options.port)
+            metrics = _serve_metrics(refresh, entries, totals, options.port)
             await background.enter_async_context(_running(metrics))
         serving = serving or await _start_in_turn(start, stop)
         if serving is None:
@@ -92,9 +114,16 @@ async def serve(paths: Paths, options: Options) -> None:
 
 
 def _start_now(start: Callable[[], Daemon], *, stands_by: bool) -> Daemon | None:
-    """Start the folder's daemon; None if another one serves it and this one stands by."""
+    """Start the folder's daemon; None if this one has to wait.
+
+    Raises:
+        AnotherDaemonError: another one serves the folder, and this one does not stand by.
+    """
     try:
         return start()
+    except _UnpreparedError:
+        log.info("waiting for the node agent to prepare the folder")
+        return None
     except AnotherDaemonError as error:
         if not stands_by:
             raise
@@ -103,13 +132,31 @@ def _start_now(start: Callable[[], Daemon], *, stands_by: bool) -> Daemon | None
 
 
 async def _start_in_turn(start: Callable[[], Daemon], stop: asyncio.Event) -> Daemon | None:
-    """Start the folder's daemon once no other one serves it; None if stopped before that."""
+    """Start the folder's daemon once it is prepared and free; None if stopped before that."""
     while not stop.is_set():
-        with contextlib.suppress(AnotherDaemonError):
+        try:
             return start()
+        except AnotherDaemonError:
+            pause = _LOCK_RETRY_S
+        except _UnpreparedError:
+            pause = _PREPARED_RETRY_S
         with contextlib.suppress(TimeoutError):
-            await asyncio.wait_for(stop.wait(), _LOCK_RETRY_S)
+            await asyncio.wait_for(stop.wait(), pause)
     return None
+
+
+def _check_prepared(paths: Paths) -> None:
+    """Check that the node agent mounts nothing over the folder any more.
+
+    A folder with grants is an older agent's, which mounted nothing.
+
+    Raises:
+        _UnpreparedError: it may do so yet.
+        OSError: it has unmounted what this daemon sees.
+    """
+    folder_lock.check_mounted(paths)
+    if not (paths.boot.exists() or paths.has_grants()):
+        raise _UnpreparedError
 
 
 async def _serve_until(paths: Paths, daemon: Daemon, stop: asyncio.Event) -> None:
@@ -138,7 +185,10 @@ async def _running(work: Coroutine[Any, Any, None]) -> AsyncIterator[None]:
 
 
 async def _serve_metrics(
-    entries: Callable[[], list[dict[str, Any]]], dropped: Callable[[], int], port: int
+    refresh: Callable[[], Awaitable[None]],
+    entries: Callable[[], list[dict[str, Any]]],
+    totals: Callable[[], Totals],
+    port: int,
 ) -> None:
     """Serve probes and metrics until cancelled."""
     from prometheus_client import CollectorRegistry, generate_latest  # noqa: PLC0415  `run` does not
@@ -146,9 +196,15 @@ async def _serve_metrics(
     from kubeshare.kube.controller.health import HealthServer  # noqa: PLC0415  need these
     from kubeshare.tokens.metrics import TokenCollector  # noqa: PLC0415
 
-    registry = CollectorRegistry()
-    registry.register(TokenCollector(entries, dropped))
-    server = HealthServer(port, ready=tuple, metrics=lambda: generate_latest(registry))
+    async def exposition() -> bytes:
+        """Read the daemon's state here, and write it out beside the event loop."""
+        await refresh()
+        now, counts = entries(), totals()
+        registry = CollectorRegistry()
+        registry.register(TokenCollector(lambda: now, lambda: counts))
+        return await asyncio.to_thread(generate_latest, registry)
+
+    server = HealthServer(port, ready=tuple, metrics=exposition)
     try:
         await server.run()
     except OSError as error:  # tokens are served all the same

@@ -2,22 +2,26 @@
 
 The listening socket is the identity: whoever connects to it belongs to this claim,
 whatever it says. A process can only want, drain and be idle on its claim's own cells;
-anything else, too many messages, or not reading the replies costs it the connection,
-and no other process anything.
+anything else, or not reading the replies, costs it the connection, and no other process
+anything. A claim that sends too many messages is not listened to for a while: what it has
+sent waits in its sockets, whose room is limited.
 """
 
 import os
+import select
 import shutil
 import socket
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from kubeshare.core.token import Tally
+from kubeshare.tokens.average_use import AverageUse
 from kubeshare.tokens.files import counters
 from kubeshare.tokens.files.grants import Grant
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.tallies import Tallies
-from kubeshare.tokens.wire.connection import Connection, Rate
+from kubeshare.tokens.wire.cell import Cell
+from kubeshare.tokens.wire.connection import Connection
 from kubeshare.tokens.wire.page import PageWriter
 from kubeshare.tokens.wire.protocol import (
     MESSAGE,
@@ -32,18 +36,15 @@ from kubeshare.tokens.wire.protocol import (
     MessageType,
     agreed_protocol,
 )
+from kubeshare.tokens.wire.rate import Flow, Rate
 
 _ACCEPTS_AT_ONCE = 16
-_ACCEPTS_PER_SECOND = 100
+_ACCEPTS_PER_SECOND = 20
 _PAUSE_SECONDS = 1.0
-_MESSAGES_AT_ONCE = 16
-# A busy process that pauses for some milliseconds again and again sends about a
-# thousand messages a second: IDLE, DRAINED, WANT.
-_MESSAGES_PER_SECOND = 3000
-_MESSAGES_PER_SECOND_OF_ALL = 10_000
 
 # As names of the module: looking a member up in its enumeration takes ten times as long.
 _OPEN: Final = GateState.OPEN
+_CLOSED: Final = GateState.CLOSED
 _CLOSING: Final = GateState.CLOSING
 _CLOSING_MESSAGE: Final = MessageType.CLOSING
 _WATCH_MESSAGE: Final = MessageType.WATCH
@@ -76,32 +77,20 @@ class SessionEvents(Protocol):
     def on_idle(self, session: "Session", cell: int) -> None:
         """No process has anything queued."""
 
+    def on_connected(self, session: "Session") -> None:
+        """A process has connected; where the end of work is owed it is asked for that."""
+
+    def on_left(self, session: "Session", cell: int) -> None:
+        """The last of the processes that had yet to drain is gone; others are left."""
+
     def on_gone(self, session: "Session") -> None:
         """The last connection is closed."""
 
     def on_dropped(self, session: "Session", reason: str) -> None:
         """A connection was closed for what its process did."""
 
-
-class Cell:
-    """What the processes were asked about one gate, and which have not answered.
-
-    Attributes:
-        asked_epoch: the epoch of the last CLOSING.
-        draining: connections that have not answered it.
-        drained_ns: the latest end of work that was reported.
-        watched: whether the processes are asked for IDLE in the present epoch.
-        idle: connections that sent IDLE in it.
-    """
-
-    __slots__ = ("asked_epoch", "drained_ns", "draining", "idle", "watched")
-
-    def __init__(self) -> None:
-        self.asked_epoch: int | None = None
-        self.draining: set[Connection] = set()
-        self.drained_ns = 0
-        self.watched = False
-        self.idle: set[Connection] = set()
+    def on_paused(self, session: "Session", seconds: float) -> None:
+        """The processes sent too many messages: for so long they are not listened to."""
 
 
 class Session:
@@ -113,9 +102,10 @@ class Session:
         loop: the event loop.
         clock: ns on CLOCK_MONOTONIC.
         events: receives what the processes report.
+        spare: of the messages that all claims may send beyond their own rates.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its parts
         self,
         paths: Paths,
         grant: Grant,
@@ -123,6 +113,7 @@ class Session:
         loop: Loop,
         clock: Callable[[], int],
         events: SessionEvents,
+        spare: Rate,
     ) -> None:
         self.grant = grant
         self.name = grant.claim
@@ -137,19 +128,28 @@ class Session:
         counters.make(paths.counters(grant.claim))
         self._page = PageWriter(self._folder / "page", grant)
         self._tallies = Tallies(paths.tally(grant.claim), len(grant.gpus))
+        self._used = AverageUse(
+            [self._tallies.read(cell).charged_ns for cell in range(len(grant.gpus))], clock()
+        )
         self._cells = [Cell() for _ in grant.gpus]
         self._cell_of = {gpu.uuid: cell for cell, gpu in enumerate(grant.gpus)}
         self._connections: set[Connection] = set()
         self._processes: set[Connection] = set()  # those that sent HELLO
         self._accepts = Rate(_ACCEPTS_PER_SECOND, PROCESSES_MAX, clock())
-        self._messages = _rate_of_messages(_MESSAGES_PER_SECOND_OF_ALL, clock())
+        self._flow = Flow(spare, clock())
+        self._is_listening = True
         self._handlers = {
             MessageType.WANT: self._want,
             MessageType.DRAINED: self._drained,
             MessageType.BUSY: self._busy,
             MessageType.IDLE: self._idle,
         }
-        self._listener = self._listen()
+        self._counters = counters.hold(paths.counters(grant.claim))
+        try:
+            self._listener = self._listen()
+        except OSError:
+            os.close(self._counters)
+            raise
 
     @property
     def processes(self) -> int:
@@ -185,17 +185,16 @@ class Session:
         return {uuid: self._tallies.read(cell) for uuid, cell in self._cell_of.items()}
 
     def save_tally(self, index: int, tally: Tally) -> None:
-        """Save the counts of a cell."""
+        """Save the counts of a cell, and publish on the page how much it used."""
         self._tallies.write(index, tally)
+        now = self._clock()
+        self._used.charge(index, tally.charged_ns, now)
+        self._page.set_use(index, self._used.at(index, now), now)
 
     def change(self, grant: Grant) -> None:
         """Apply a grant of other amounts on the same GPUs in the same order."""
         self.grant = grant
         self._page.change(grant)
-
-    def usage(self) -> list[counters.Usage]:
-        """The usage that the processes report, by cell."""
-        return counters.read(self._paths.counters(self.name))[: len(self._cells)]
 
     def set_state(self, state: GrantState) -> None:
         """Publish on the page whether anything may start."""
@@ -205,10 +204,15 @@ class Session:
     def open(self, index: int, lease_end_ns: int) -> None:
         """Open a gate."""
         cell = self._cells[index]
+        cell.late, cell.late_epoch = cell.draining, cell.asked_epoch
         cell.draining = set()
         cell.asked_epoch = None
         cell.watched = False
         cell.idle = set()
+        cell.is_owed = False  # the next CLOSING asks for it
+        if self._page.gate(index) is _CLOSED:
+            now = self._clock()
+            self._page.set_use(index, self._used.at(index, now), now)
         self._page.set_lease_end(index, lease_end_ns)
         self._page.set_gate(index, _OPEN)
 
@@ -217,8 +221,9 @@ class Session:
         self._page.set_lease_end(index, lease_end_ns)
 
     def watch(self, index: int) -> None:
-        """Ask all processes to report when they have nothing queued."""
+        """Ask all processes to report when they have nothing queued, whatever they said before."""
         self._cells[index].watched = True
+        self._cells[index].idle = set()
         self._send_all(_WATCH_MESSAGE, index)
 
     def close_gate(self, index: int) -> None:
@@ -227,6 +232,7 @@ class Session:
         self._page.set_gate(index, _CLOSING)
         cell.asked_epoch = self._page.epoch(index)
         cell.draining = set(self._processes)
+        cell.late = set()
         cell.drained_ns = 0
         cell.watched = False
         self._send_all(_CLOSING_MESSAGE, index)
@@ -241,6 +247,7 @@ class Session:
         """Close the sockets and keep the files: the daemon ends, the grant does not."""
         self._loop.remove_reader(self._listener.fileno())
         self._listener.close()
+        os.close(self._counters)
         for connection in self._connections:
             self._loop.remove_reader(connection.fileno())
             connection.close()
@@ -283,15 +290,14 @@ class Session:
                 self._pause_accepting(f"cannot accept: {error.strerror}")
                 return
             accepted.setblocking(False)
-            self._admit(
-                Connection(accepted, _rate_of_messages(_MESSAGES_PER_SECOND, self._clock()))
-            )
+            self._admit(Connection(accepted))
 
     def _admit(self, connection: Connection) -> None:
         active = self.state is GrantState.ACTIVE
         if active and len(self._connections) < PROCESSES_MAX:
             self._connections.add(connection)
-            self._loop.add_reader(connection.fileno(), self._receive, connection)
+            if self._is_listening:
+                self._listen_to(connection)
             return
         connection.send(Message(MessageType.REFUSED, value=_AGAIN if active else _NOT_PERMITTED))
         connection.close()
@@ -305,39 +311,74 @@ class Session:
         if self._listener.fileno() >= 0:
             self._loop.add_reader(self._listener.fileno(), self._accept)
 
-    def _receive(self, connection: Connection) -> None:
-        for _ in range(_MESSAGES_AT_ONCE):
-            data = connection.receive(MESSAGE.size + 1)
-            if data is None:
-                return
-            if not data:
-                self._close(connection)
-                return
-            try:
-                self._handle(connection, Message.unpack(data))
-            except MessageError as error:
-                self._drop(connection, str(error))
-            if connection not in self._connections:
-                return
+    def _listen_to(self, connection: Connection) -> None:
+        self._loop.add_reader(connection.fileno(), self._receive, connection)
 
-    def _handle(self, connection: Connection, message: Message) -> None:
-        now = self._clock()
-        for rate in (connection.rate, self._messages):
-            if not rate.allows(now):
-                raise MessageError(f"more than {rate.per_second} messages a second")
+    def _receive(self, connection: Connection) -> None:
+        """Handle one message; for another one the loop calls again."""
+        data = connection.receive(MESSAGE.size + 1)
+        if data is None:
+            return
+        if not data:
+            self._close(connection)
+            return
+        is_answer = False
+        try:
+            is_answer = self._handle(connection, Message.unpack(data))
+        except MessageError as error:
+            self._drop(connection, str(error))
+        pause = self._flow.pause_after(self._clock(), is_answer=is_answer)
+        if pause:
+            self._pause_listening(pause)
+
+    def _pause_listening(self, seconds: float) -> None:
+        """Read no more messages for a while; a turn that the session has ends with it.
+
+        Others would wait for its answers, which are among those messages.
+        """
+        if any(self._page.gate(index) is not _CLOSED for index in range(len(self._cells))):
+            for connection in list(self._connections):
+                self._drop(connection, "too many messages during its turn")
+        self._is_listening = False
+        for connection in self._connections:
+            self._loop.remove_reader(connection.fileno())
+        self._loop.call_later(seconds, self._listen_again)
+        self._events.on_paused(self, seconds)
+
+    def _listen_again(self) -> None:
+        self._is_listening = True
+        for connection in self._hung_up():
+            self._close(connection)  # without what it sent before that
+        for connection in self._connections:
+            self._listen_to(connection)
+
+    def _hung_up(self) -> list[Connection]:
+        """The connections whose process is gone, though it may have left messages."""
+        poll = select.poll()
+        by_fd = {connection.fileno(): connection for connection in self._connections}
+        for fd in by_fd:
+            poll.register(fd, 0)
+        return [by_fd[fd] for fd, events in poll.poll(0) if events & select.POLLHUP]
+
+    def _handle(self, connection: Connection, message: Message) -> bool:
+        """Handle a message; whether it is the first answer to what the daemon did."""
         if connection.protocol is None:
             self._hello(connection, message)
-            return
+            return False
         if message.cell >= len(self._cells):
             raise MessageError(f"cell {message.cell} of {len(self._cells)}")
         handle = self._handlers.get(message.type)
         if handle is None:
             raise MessageError(f"{message.type.name} is not for a process to send")
-        handle(connection, message)
+        return handle(connection, message)
 
-    def _want(self, connection: Connection, message: Message) -> None:
+    def _want(self, connection: Connection, message: Message) -> bool:
+        is_first = connection.wants_first(
+            message.cell, message.epoch, self._page.epoch(message.cell)
+        )
         connection.cells = message.value | 1 << message.cell
         self._events.on_want(self, self._gpus_in_use())
+        return is_first
 
     def _gpus_in_use(self) -> list[str]:
         """The GPUs that any process wants: those of one job may wait for each other's GPUs."""
@@ -360,34 +401,47 @@ class Session:
         self._send(connection, Message(MessageType.WELCOME, value=connection.protocol))
         for index, cell in enumerate(self._cells):
             gate, epoch = self._page.gate(index), self._page.epoch(index)
-            if gate is GateState.CLOSING:
+            if gate is GateState.CLOSING or cell.is_owed:
+                cell.is_owed = False
+                cell.asked_epoch = epoch
                 cell.draining.add(connection)
                 self._send(connection, Message(MessageType.CLOSING, index, epoch))
             elif gate is GateState.OPEN and cell.watched:
                 self._send(connection, Message(MessageType.WATCH, index, epoch))
+        self._events.on_connected(self)
 
-    def _drained(self, connection: Connection, message: Message) -> None:
+    def _drained(self, connection: Connection, message: Message) -> bool:
         cell = self._cells[message.cell]
+        if message.epoch == cell.late_epoch and connection in cell.late:
+            cell.late.discard(connection)
+            if not cell.late:
+                self._events.on_drained(self, message.cell, message.time_ns)
+            return True
         if message.epoch != cell.asked_epoch or connection not in cell.draining:
-            return
+            return False
         cell.draining.discard(connection)
         cell.drained_ns = max(cell.drained_ns, message.time_ns)
         if not cell.draining:
             self._events.on_drained(self, message.cell, cell.drained_ns)
+        return True
 
-    def _busy(self, connection: Connection, message: Message) -> None:
+    def _busy(self, connection: Connection, message: Message) -> bool:
         cell = self._cells[message.cell]
-        if message.epoch == cell.asked_epoch and connection in cell.draining:
-            self._events.on_busy(self, message.cell)
+        if message.epoch != cell.asked_epoch or connection not in cell.draining:
+            return False
+        self._events.on_busy(self, message.cell)
+        return connection.is_busy_due(message.cell, self._clock())
 
-    def _idle(self, connection: Connection, message: Message) -> None:
+    def _idle(self, connection: Connection, message: Message) -> bool:
         cell = self._cells[message.cell]
         if not cell.watched or message.epoch != self._page.epoch(message.cell):
-            return
+            return False
+        is_first = connection not in cell.idle
         cell.idle.add(connection)
         if cell.idle >= self._processes:
             cell.watched = False
             self._events.on_idle(self, message.cell)
+        return is_first
 
     def _send_all(self, kind: MessageType, index: int) -> None:
         message = Message(kind, index, self._page.epoch(index))
@@ -403,7 +457,7 @@ class Session:
         self._events.on_dropped(self, reason)
 
     def _close(self, connection: Connection) -> None:
-        """Forget a connection; a drain that waited only for it ends."""
+        """Forget a connection; what it has not answered is asked of the next one."""
         if connection not in self._connections:
             return
         self._connections.discard(connection)
@@ -413,7 +467,9 @@ class Session:
             return
         self._processes.discard(connection)
         if not self._processes:
-            for cell in self._cells:
+            for index, cell in enumerate(self._cells):
+                is_open = self._page.gate(index) is GateState.OPEN
+                cell.is_owed |= is_open or bool(cell.draining)
                 cell.draining.clear()
             self._events.on_gone(self)
             return
@@ -422,11 +478,9 @@ class Session:
 
     def _settle(self, connection: Connection, index: int, cell: Cell) -> None:
         cell.idle.discard(connection)
+        cell.late.discard(connection)
         if connection in cell.draining:
             cell.draining.discard(connection)
             if not cell.draining:
-                self._events.on_drained(self, index, self._clock())
-
-
-def _rate_of_messages(per_second: int, now: int) -> Rate:
-    return Rate(per_second, 2 * per_second, now)
+                cell.is_owed = True
+                self._events.on_left(self, index)

@@ -1,21 +1,39 @@
 """The state of all sessions as JSON, for people and metrics."""
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
 
 from kubeshare.core.token import MemberView
+from kubeshare.tokens.files.counters import Usage
 from kubeshare.tokens.owners import holder_name
 from kubeshare.tokens.session import Session
 
 
-def entries(session: Session, views: Mapping[tuple[str, str], MemberView]) -> list[dict[str, Any]]:
+class Totals(NamedTuple):
+    """The daemon's own counts.
+
+    Attributes:
+        dropped: connections that were closed for what their processes did.
+        paused: how often a claim was not listened to for a while: it sent too many messages.
+        skipped: claims whose counters are not read now, because that takes too long.
+    """
+
+    dropped: int = 0
+    paused: int = 0
+    skipped: int = 0
+
+
+def entries(
+    session: Session, views: Mapping[tuple[str, str], MemberView], usage: Sequence[Usage]
+) -> list[dict[str, Any]]:
     """One entry for each GPU of a session: shares 0 to 1, times in ns, memory in bytes.
 
+    `hostMemoryBytes` and `memorySpilledBytes` are of all GPUs of a session together, so each of
+    its entries has the same.
     `share` is what was used, `shareName` the name of the share in its demand, often "".
 
-    `views` are by claim and GPU; a session that has none is refused.
+    `views` are by claim and GPU; a session that has none is refused. `usage` is by cell.
     """
-    usage = session.usage()
     pod = session.grant.pod
     found = []
     for cell, share in enumerate(session.grant.gpus):
@@ -49,7 +67,10 @@ def entries(session: Session, views: Mapping[tuple[str, str], MemberView]) -> li
                 "memoryBytes": share.memory_bytes,
                 "memoryLimitBytes": share.most_memory_bytes,
                 "memoryUsedBytes": usage[cell].memory_bytes,
+                "hostMemoryBytes": usage[cell].host_memory_bytes,
+                "memorySpilledBytes": usage[cell].spilled_bytes,
                 "memoryTotalBytes": share.memory_total_bytes,
+                "memoryPhysicalBytes": share.gpu_memory_bytes,
                 "launches": usage[cell].launches,
             }
         )

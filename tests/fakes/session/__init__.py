@@ -2,5 +2,14 @@
 
 from fakes.session.probe import Machine, Probe, eventually
 from fakes.session.session import MIB, Connection, FakeSession
+from fakes.session.turns import waits_for_its_turn
 
-__all__ = ["MIB", "Connection", "FakeSession", "Machine", "Probe", "eventually"]
+__all__ = [
+    "MIB",
+    "Connection",
+    "FakeSession",
+    "Machine",
+    "Probe",
+    "eventually",
+    "waits_for_its_turn",
+]

@@ -17,6 +17,10 @@ from kubeshare.tokens.files.grants import GrantedShare
 
 Answer = dict[str, Any]
 
+_VARIANT = "KUBESHARE_NATIVE_VARIANT"
+_KEPT = ("PATH", "HOME", "LANG", "QEMU_LD_PREFIX")
+"""What programs of a test have of its environment."""
+
 
 class Probe:
     """A running probe; commands and answers as in `native/tests/probe.c`."""
@@ -96,17 +100,21 @@ class Machine:
     Args:
         state: folder of their state, on tmpfs.
         profile: as `FAKEGPU_PROFILE`.
-        variant: of the native build: empty, or the sanitizer that it was built with.
+        variant: of the native build: empty, the sanitizer that it was built with, or ``aarch64``,
+            whose programs an emulator runs. By default that of `make native-aarch64`, or none.
     """
 
-    def __init__(self, state: Path, profile: str = "V100x1", variant: str = "") -> None:
+    def __init__(
+        self, state: Path, profile: str = "V100x1", variant: str = os.environ.get(_VARIANT, "")
+    ) -> None:
         self._build = native.folder() / variant
+        self._emulator = ["qemu-aarch64"] if variant == "aarch64" else []
         self._state = state
         self._profile = profile
 
     def environment(self) -> dict[str, str]:
         """What a program needs to find these GPUs, and not the machine's own."""
-        kept = {key: os.environ[key] for key in ("PATH", "HOME", "LANG") if key in os.environ}
+        kept = {key: os.environ[key] for key in _KEPT if key in os.environ}
         return kept | {
             "LD_LIBRARY_PATH": str(self._build / "fakegpu"),
             "FAKEGPU_STATE": str(self._state),
@@ -121,7 +129,7 @@ class Machine:
     def stat(self) -> dict[str, Any]:
         """The engine's own truth, as `fakegpu-stat` prints it."""
         done = subprocess.run(
-            [self._build / "fakegpu-stat"],
+            [*self._emulator, self._build / "fakegpu-stat"],
             env=self.environment(),
             capture_output=True,
             check=True,
@@ -171,11 +179,17 @@ class Machine:
         preload: str | None = None,
     ) -> Probe:
         """Start another of `native/tests` that takes lines and answers in JSON."""
-        preloaded = preload if preload is not None else str(self.library)
+        program = [str(self._build / "tests" / command[0]), *command[1:]]
+        settings = self.environment() | dict(environment)
+        preloaded = str(self.library) if preload is None else preload
+        if self._emulator:  # which itself is not to load it
+            program = [*self._emulator, "-E", f"LD_PRELOAD={preloaded}", *program]
+        else:
+            settings["LD_PRELOAD"] = preloaded
         return Probe(
             subprocess.Popen(
-                [self._build / "tests" / command[0], *command[1:]],
-                env=self.environment() | dict(environment) | {"LD_PRELOAD": preloaded},
+                program,
+                env=settings,
                 stdin=subprocess.PIPE,
                 stdout=subprocess.PIPE,
                 stderr=subprocess.PIPE,

@@ -61,6 +61,20 @@ def test_a_folder_that_was_removed_cannot_be_scanned(paths: Paths) -> None:
     folder.close()
 
 
+def test_another_folder_in_its_place_is_not_taken_for_it(paths: Paths) -> None:
+    paths.make()
+    folder = GrantFolder(paths)
+    write(paths, "a", 1)
+    assert len(folder.scan().new) == 1
+    paths.grant("a").unlink()
+    paths.grants.rmdir()
+    paths.make()
+    for _ in range(2):
+        with pytest.raises(FileNotFoundError):
+            folder.scan()
+    folder.close()
+
+
 def test_what_is_left_of_grants_that_have_ended_is_swept_up(paths: Paths) -> None:
     paths.make()
     write(paths, "a", 1)

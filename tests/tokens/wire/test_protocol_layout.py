@@ -20,6 +20,8 @@ CONSTANTS = {
     "KS_PROTOCOL_NEWEST": protocol.PROTOCOL_NEWEST,
     "KS_CELLS_MAX": protocol.CELLS_MAX,
     "KS_PROCESSES_MAX": protocol.PROCESSES_MAX,
+    "KS_USE_TAU_NS": protocol.USE_TAU_NS,
+    "KS_BUSY_INTERVAL_NS": protocol.BUSY_INTERVAL_NS,
     "KS_PAGE_MAGIC": protocol.PAGE_MAGIC,
     "KS_COUNTERS_MAGIC": protocol.COUNTERS_MAGIC,
     **{f"KS_GRANT_{state.name}": state.value for state in protocol.GrantState},
@@ -32,6 +34,8 @@ CONSTANTS = {
     "offsetof(struct ks_page_cell, memory_limit_bytes)": protocol.BOUNDS_OFFSET,
     "offsetof(struct ks_page_cell, uuid)": protocol.BOUNDS_OFFSET + protocol.PAGE_BOUNDS.size,
     "offsetof(struct ks_page_cell, overhead_bytes)": protocol.OVERHEAD_OFFSET,
+    "offsetof(struct ks_page_extension, used_micros)": protocol.USED_OFFSET,
+    "offsetof(struct ks_page_extension, oversubscribed)": protocol.OVERSUBSCRIBED_OFFSET,
     "sizeof(struct ks_counters)": protocol.COUNTERS_SIZE,
 }
 
@@ -39,7 +43,7 @@ CONSTANTS = {
 LAYOUTS = {
     "ks_page_header": (
         protocol.PAGE_HEADER,
-        ["magic", "version", "size_bytes", "cells", "grant_state"],
+        ["magic", "version", "size_bytes", "cells", "grant_state", "extensions"],
     ),
     "ks_page_cell": (
         protocol.PAGE_CELL,
@@ -55,6 +59,7 @@ LAYOUTS = {
             "overhead_bytes",
         ],
     ),
+    "ks_page_extension": (protocol.PAGE_EXTENSION, ["used_at_ns", "used_micros", "oversubscribed"]),
     "ks_message": (
         protocol.MESSAGE,
         ["version", "type", "cell", "epoch", "pid", "time_ns", "value"],
@@ -65,6 +70,8 @@ LAYOUTS = {
         [
             "used",
             "pid",
+            "host_bytes",
+            "spilled_bytes",
             *(f"memory_bytes[{cell}]" for cell in range(protocol.CELLS_MAX)),
             *(f"launches[{cell}]" for cell in range(protocol.CELLS_MAX)),
         ],

@@ -1,5 +1,6 @@
 """Watches the folder of grant files for added, changed and removed ones."""
 
+import errno
 import os
 import shutil
 from pathlib import Path
@@ -41,9 +42,10 @@ class GrantFolder:
         activated, then by age.
 
         Raises:
-            FileNotFoundError: the folder has been removed.
+            FileNotFoundError: the folder has been removed; another one may be at its path.
         """
-        self._watch.clear()
+        if self._watch.clear():
+            raise FileNotFoundError(errno.ENOENT, "removed", str(self._paths.grants))
         found: dict[Path, _Signature] = {}
         for entry in os.scandir(self._paths.grants):
             if entry.name.endswith(".json") and not entry.name.startswith("."):

@@ -36,7 +36,8 @@ class GrantedShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
 
     Attributes:
         uuid: the GPU's, as NVML writes it: `GPU-…`.
-        memory_total_bytes: memory of the whole GPU.
+        memory_total_bytes: the memory of the GPU that may be granted, to all claims together.
+        physical_memory_bytes: what the GPU has, where more may be granted; 0 is the same.
         request_micros: guaranteed share of its time, in millionths.
         limit_micros: largest share of its time, in millionths.
         memory_bytes: the memory that is reserved for the claim.
@@ -57,6 +58,7 @@ class GrantedShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     limit_alone_micros: int = 0
     share: str = ""
     model: str = ""
+    physical_memory_bytes: int = 0
 
     def __post_init__(self) -> None:
         if not _GPU_UUID.fullmatch(self.uuid):
@@ -76,6 +78,11 @@ class GrantedShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
                 f"memory {self.memory_bytes} is not within the GPU's "
                 f"{self.memory_total_bytes} bytes"
             )
+        if not 0 <= self.physical_memory_bytes <= self.memory_total_bytes:
+            raise ValueError(
+                f"physicalMemory {self.physical_memory_bytes} is neither 0 nor up to the "
+                f"{self.memory_total_bytes} bytes that may be granted"
+            )
         limit = self.memory_limit_bytes
         if limit and not self.memory_bytes <= limit <= self.memory_total_bytes:
             raise ValueError(
@@ -87,6 +94,16 @@ class GrantedShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     def most_memory_bytes(self) -> int:
         """The most memory that the claim may hold."""
         return self.memory_limit_bytes or self.memory_bytes
+
+    @property
+    def gpu_memory_bytes(self) -> int:
+        """The memory that the GPU has."""
+        return self.physical_memory_bytes or self.memory_total_bytes
+
+    @property
+    def is_oversubscribed(self) -> bool:
+        """Whether more of the GPU's memory may be granted than it has."""
+        return self.gpu_memory_bytes < self.memory_total_bytes
 
 
 class GrantedPod(msgspec.Struct, frozen=True, kw_only=True):

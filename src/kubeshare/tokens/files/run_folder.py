@@ -11,6 +11,9 @@
     RUN/degraded.json              what the node agent says is wrong with GPUs, for people
     RUN/control                    the daemon's socket for `kubeshare top` and the node agent
     RUN/daemon.lock, daemon.log    one daemon a folder
+    RUN/boot                       the boot of the node; the node agent writes it once it has
+                                   mounted a file system over the folder or decided not to
+    RUN/unmounted                  the node agent has unmounted this file system
 
 CLAIM is the name of a grant: of a pod it is the uid of its ResourceClaim, followed by `.SHARE`
 where the containers of the pod use different shares. Removing the grant file ends the grant;
@@ -51,11 +54,17 @@ class Paths:
         self.control = root / "control"
         self.lock = root / "daemon.lock"
         self.log = root / "daemon.log"
+        self.boot = root / "boot"
+        self.unmounted = root / "unmounted"
 
     @property
     def made(self) -> tuple[Path, ...]:
         """The folders in which the daemon creates the files of a claim."""
         return self.claims, self.counters_folder, self.tallies, self.statuses
+
+    def has_grants(self) -> bool:
+        """Whether there is a grant file."""
+        return any(self.grants.glob("*.json"))
 
     def grant(self, claim: str) -> Path:
         """The grant file of a claim."""

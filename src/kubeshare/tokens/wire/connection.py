@@ -1,32 +1,13 @@
-"""One process's connection, and the rate of its messages."""
+"""One process's connection."""
 
 import socket
 import struct
 from typing import Final
 
-from kubeshare.tokens.wire.protocol import Message
+from kubeshare.tokens.wire.protocol import BUSY_INTERVAL_NS, EPOCHS, Message
 
 _CREDENTIALS: Final = struct.Struct("iII")
 """pid, uid, gid."""
-
-
-class Rate:
-    """A token bucket: allows `per_second` events, and `burst` of them at once."""
-
-    __slots__ = ("_at_ns", "_burst", "_left", "per_second")
-
-    def __init__(self, per_second: int, burst: int, now: int) -> None:
-        self.per_second = per_second
-        self._burst = burst
-        self._left = float(burst)
-        self._at_ns = now
-
-    def allows(self, now: int) -> bool:
-        """Count one event at `now` (ns); False if it exceeds the rate."""
-        left = self._left + (now - self._at_ns) / 1e9 * self.per_second
-        self._at_ns = now
-        self._left = left = min(self._burst, left) - 1
-        return left >= 0
 
 
 class Connection:
@@ -34,7 +15,6 @@ class Connection:
 
     Args:
         accepted: the socket, non-blocking.
-        rate: of the messages that it may send.
 
     Attributes:
         pid: of the process that connected, in the daemon's PID namespace; 0 if it is not
@@ -43,19 +23,41 @@ class Connection:
         cells: bit n is set if its last WANT named cell n.
     """
 
-    __slots__ = ("_socket", "cells", "pid", "protocol", "rate")
+    __slots__ = ("_busy_ns", "_socket", "_wanted", "cells", "pid", "protocol")
 
-    def __init__(self, accepted: socket.socket, rate: Rate) -> None:
+    def __init__(self, accepted: socket.socket) -> None:
         self._socket = accepted
-        self.rate = rate
         credentials = accepted.getsockopt(socket.SOL_SOCKET, socket.SO_PEERCRED, _CREDENTIALS.size)
         self.pid: int = _CREDENTIALS.unpack(credentials)[0]
         self.protocol: int | None = None
         self.cells = 0
+        self._wanted: dict[int, int] = {}
+        self._busy_ns: dict[int, int] = {}
 
     def fileno(self) -> int:
         """The socket's descriptor."""
         return self._socket.fileno()
+
+    def wants_first(self, cell: int, epoch: int, present: int) -> bool:
+        """Note a WANT of `epoch`; whether it is the first for this cell and epoch.
+
+        Only those of the `present` epoch and the one before are: another process's WANT may
+        have opened the gate since it was sent.
+        """
+        age = (present - epoch) % EPOCHS
+        noted = self._wanted.get(cell)
+        if age > 1 or (noted is not None and age >= (present - noted) % EPOCHS):
+            return False
+        self._wanted[cell] = epoch
+        return True
+
+    def is_busy_due(self, cell: int, now: int) -> bool:
+        """Note a BUSY; whether the last one for this cell is about as old as it should be."""
+        last = self._busy_ns.get(cell)
+        if last is not None and now - last < BUSY_INTERVAL_NS // 2:
+            return False
+        self._busy_ns[cell] = now
+        return True
 
     def receive(self, size: int) -> bytes | None:
         """Receive a datagram of at most `size` bytes; b"" at the end, None if there is none yet."""

@@ -14,23 +14,29 @@ new epoch.
 import ctypes
 import mmap
 import os
+import struct
 import uuid
 from pathlib import Path
 from typing import Final
 
-from kubeshare.tokens.files.grants import Grant
+from kubeshare.tokens.files.grants import Grant, GrantedShare
 from kubeshare.tokens.linux import futex_wake
 from kubeshare.tokens.wire.protocol import (
     BOUNDS_OFFSET,
     EPOCH_OFFSET,
+    EPOCHS,
     GATE_STATE_OFFSET,
     GRANT_STATE_OFFSET,
     LEASE_END_OFFSET,
     OVERHEAD_OFFSET,
+    OVERSUBSCRIBED_OFFSET,
     PAGE_BOUNDS,
     PAGE_CELL,
+    PAGE_EXTENSION,
     PAGE_HEADER,
     PAGE_MAGIC,
+    PAGE_USE,
+    USED_OFFSET,
     VERSION,
     GateState,
     GrantState,
@@ -39,7 +45,9 @@ from kubeshare.tokens.wire.protocol import (
 _CLOSED: Final = GateState.CLOSED
 _CLOSING: Final = GateState.CLOSING
 _MODE = 0o644
-_EPOCHS = 2**32
+# Between two daemons a container may get a lease of the page, for which an open would wait 45 s.
+_NO_WAIT: Final = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
+_UUID_FIELD: Final = 7
 
 
 class PageWriter:
@@ -47,9 +55,10 @@ class PageWriter:
 
     def __init__(self, path: Path, grant: Grant) -> None:
         self._cells = len(grant.gpus)
-        size = PAGE_HEADER.size + self._cells * PAGE_CELL.size
+        self._extensions = _offset(self._cells)
+        size = self._extensions + self._cells * PAGE_EXTENSION.size
         _unlink_other_layout(path)
-        file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, _MODE)
+        file = os.open(path, os.O_RDWR | os.O_CREAT | _NO_WAIT, _MODE)
         try:
             os.fchmod(file, _MODE)
             if os.fstat(file).st_size < size:
@@ -60,43 +69,50 @@ class PageWriter:
         self._words = memoryview(self._map).cast("I")
         self._longs = memoryview(self._map).cast("Q")
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
-        self._write(grant, size)
+        self._write(grant)
 
-    def _write(self, grant: Grant, size: int) -> None:
-        magic, _, _, _, known_state = PAGE_HEADER.unpack_from(self._map, 0)
+    def _write(self, grant: Grant) -> None:
+        magic, _, _, _, known_state, _ = PAGE_HEADER.unpack_from(self._map, 0)
         # Written by an earlier daemon: what was active stays so until it is decided again.
         state = known_state if magic == PAGE_MAGIC else GrantState.PENDING
         epochs = [self.epoch(cell) for cell in range(self._cells)]
         overheads = [self.overhead(cell) for cell in range(self._cells)]
         for cell, gpu in enumerate(grant.gpus):
-            PAGE_CELL.pack_into(
-                self._map,
-                _offset(cell),
+            fields = PAGE_CELL.pack(
                 epochs[cell],
                 GateState.CLOSED,
                 0,
                 gpu.most_memory_bytes,
-                gpu.memory_total_bytes,
+                gpu.gpu_memory_bytes,
                 gpu.request_micros,
                 gpu.limit_micros,
                 uuid.UUID(gpu.uuid.removeprefix("GPU-")).bytes,
                 overheads[cell],
             )
+            self._put(_offset(cell), fields)
+            self._write_extension(cell, gpu)
             self.set_gate(cell, GateState.CLOSED)
-        header = (PAGE_MAGIC, VERSION, size, self._cells, state)
-        PAGE_HEADER.pack_into(self._map, 0, *header)
+        at = self._extensions  # behind the cells
+        self._put(0, PAGE_HEADER.pack(PAGE_MAGIC, VERSION, at, self._cells, state, at))
+
+    def _put(self, at: int, data: bytes) -> None:
+        """Write whole words, each by one store, the first one last: a reader may look any time."""
+        words = memoryview(data).cast("Q")
+        for index in reversed(range(len(words))):
+            self._longs[at // 8 + index] = words[index]
 
     def change(self, grant: Grant) -> None:
         """Change the amounts of the cells; their GPUs, gates and leases stay."""
         for cell, gpu in enumerate(grant.gpus):
             at = _offset(cell) + BOUNDS_OFFSET
-            bounds = (
+            bounds = PAGE_BOUNDS.pack(
                 gpu.most_memory_bytes,
-                gpu.memory_total_bytes,
+                gpu.gpu_memory_bytes,
                 gpu.request_micros,
                 gpu.limit_micros,
             )
-            PAGE_BOUNDS.pack_into(self._map, at, *bounds)
+            self._put(at, bounds)
+            self._set_oversubscribed(cell, gpu)
 
     def epoch(self, cell: int) -> int:
         """The cell's present epoch."""
@@ -110,7 +126,7 @@ class PageWriter:
         """Change a gate, start a new epoch, and wake its waiters."""
         self._words[(_offset(cell) + GATE_STATE_OFFSET) // 4] = state
         word = _offset(cell) + EPOCH_OFFSET
-        self._words[word // 4] = (self._words[word // 4] + 1) % _EPOCHS
+        self._words[word // 4] = (self._words[word // 4] + 1) % EPOCHS
         if state is not _CLOSING:
             futex_wake(self._address + word)
 
@@ -130,6 +146,26 @@ class PageWriter:
         """Publish how many bytes the driver counts beyond what the library tracks."""
         self._longs[(_offset(cell) + OVERHEAD_OFFSET) // 8] = overhead_bytes
 
+    def set_use(self, cell: int, used_micros: int, at_ns: int) -> None:
+        """Publish the share of the GPU's time that was used, up to `at_ns`."""
+        at = self._extension(cell)
+        self._longs[at // 8] = at_ns
+        self._words[(at + USED_OFFSET) // 4] = used_micros
+
+    def _write_extension(self, cell: int, share: GrantedShare) -> None:
+        """Clear what a later daemon may have written there too: nobody would keep it right."""
+        at = self._extension(cell)
+        used = PAGE_USE.unpack_from(self._map, at)
+        self._put(at, PAGE_EXTENSION.pack(*used, share.is_oversubscribed))
+
+    def _set_oversubscribed(self, cell: int, share: GrantedShare) -> None:
+        """Publish whether what finds no room on the GPU is allocated as managed memory."""
+        word = (self._extension(cell) + OVERSUBSCRIBED_OFFSET) // 4
+        self._words[word] = share.is_oversubscribed
+
+    def _extension(self, cell: int) -> int:
+        return self._extensions + cell * PAGE_EXTENSION.size
+
     def set_grant_state(self, state: GrantState) -> None:
         """Publish whether anything may start; wakes the waiters if nothing may."""
         self._words[GRANT_STATE_OFFSET // 4] = state
@@ -138,12 +174,30 @@ class PageWriter:
                 self.set_gate(cell, GateState.CLOSED)
 
 
+def read_uuids(path: Path) -> tuple[str, ...]:
+    """The GPUs of a page by UUID, by cell; empty if it is gone or broken."""
+    try:
+        data = path.read_bytes()
+        magic, version, size, cells, *_ = PAGE_HEADER.unpack_from(data)
+    except (OSError, struct.error):
+        return ()
+    whole = PAGE_HEADER.size + cells * PAGE_CELL.size
+    if (magic, version, size) != (PAGE_MAGIC, VERSION, whole) or len(data) < whole:
+        return ()
+    found = (PAGE_CELL.unpack_from(data, _offset(cell))[_UUID_FIELD] for cell in range(cells))
+    return tuple(f"GPU-{uuid.UUID(bytes=each)}" for each in found)
+
+
 def _unlink_other_layout(path: Path) -> None:
     """Remove a page of another layout: the processes that have mapped it keep it unchanged."""
     try:
-        known = path.read_bytes()[: PAGE_HEADER.size]
+        file = os.open(path, os.O_RDONLY | _NO_WAIT)
     except FileNotFoundError:
         return
+    try:
+        known = os.read(file, PAGE_HEADER.size)
+    finally:
+        os.close(file)
     if len(known) == PAGE_HEADER.size:
         magic, version, *_ = PAGE_HEADER.unpack(known)
         if magic == PAGE_MAGIC and version != VERSION:

@@ -12,6 +12,11 @@ PROTOCOL_OLDEST: Final = 1
 PROTOCOL_NEWEST: Final = 2
 CELLS_MAX: Final = 16
 PROCESSES_MAX: Final = 256
+EPOCHS: Final = 2**32
+"""Epochs wrap around at this."""
+
+BUSY_INTERVAL_NS: Final = 50_000_000
+"""While it drains a library sends BUSY so often."""
 
 CLAIM_FOLDER_ENV: Final = "KUBESHARE_CLAIM"
 COUNTERS_FILE_ENV: Final = "KUBESHARE_COUNTERS"
@@ -19,8 +24,8 @@ COUNTERS_FILE_ENV: Final = "KUBESHARE_COUNTERS"
 PAGE_MAGIC: Final = 0x3145474150534B00
 COUNTERS_MAGIC: Final = 0x31544E434F534B00
 
-PAGE_HEADER: Final = struct.Struct("=QIIII40x")
-"""magic, version, size_bytes, cells, grant_state."""
+PAGE_HEADER: Final = struct.Struct("=QIIIII36x")
+"""magic, version, size_bytes, cells, grant_state, extensions."""
 GRANT_STATE_OFFSET: Final = 20
 
 PAGE_CELL: Final = struct.Struct("=IIQQQII16sQ")
@@ -34,12 +39,21 @@ OVERHEAD_OFFSET: Final = 56
 PAGE_BOUNDS: Final = struct.Struct("=QQII")
 """From `BOUNDS_OFFSET` on: memory_limit_bytes, memory_total_bytes, request, limit."""
 
+PAGE_EXTENSION: Final = struct.Struct("=QII48x")
+"""used_at_ns, used_micros, oversubscribed."""
+PAGE_USE: Final = struct.Struct("=QI")
+"""The first two of them."""
+USED_OFFSET: Final = 8
+OVERSUBSCRIBED_OFFSET: Final = 12
+USE_TAU_NS: Final = 2_000_000_000
+"""Time constant of the average in `used_micros`."""
+
 MESSAGE: Final = struct.Struct("=HHIIIQQ")
 
 COUNTERS_HEADER: Final = struct.Struct("=QII48x")
 """magic, version, slots."""
-COUNTERS_SLOT: Final = struct.Struct(f"=II56x{CELLS_MAX}Q{CELLS_MAX}Q")
-"""used, pid, then memory_bytes and launches of each cell."""
+COUNTERS_SLOT: Final = struct.Struct(f"=IIQQ40x{CELLS_MAX}Q{CELLS_MAX}Q")
+"""used, pid, host_bytes, spilled_bytes, then memory_bytes and launches of each cell."""
 COUNTERS_BUDGET: Final = struct.Struct(f"={CELLS_MAX}Q")
 """units charged (low half) and set aside (high half) of each cell, of one process."""
 COUNTERS_SIZE: Final = COUNTERS_HEADER.size + PROCESSES_MAX * (

@@ -1,0 +1,1 @@
+"""Compiles the modules of a handover with mypyc."""

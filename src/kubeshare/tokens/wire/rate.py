@@ -1,0 +1,81 @@
+"""Limits how often a claim may have the daemon do something."""
+
+from typing import Final
+
+MESSAGES_PER_SECOND: Final = 500
+"""Of one claim, beyond its answers."""
+MESSAGES_AT_ONCE: Final = 1024
+"""A HELLO and some more of each of 256 processes."""
+ANSWERS_PER_SECOND: Final = 2000
+"""Of one claim, to what the daemon asked of its processes: 64 that have ten turns a second answer
+about as often, or 16 that pause for some milliseconds forty times a second. 64
+processes that drain for long send 1280 BUSY. A process can end its turns as fast as it likes, so
+these have a limit too."""
+ANSWERS_AT_ONCE: Final = 4096
+"""What 256 processes answer when the gates of 16 GPUs close together."""
+SPARE_PER_SECOND: Final = 1000
+"""Of all claims together, beyond that: a claim of many processes needs more where nobody floods."""
+
+_FIRST_PAUSE_S: Final = 0.05
+_LONGEST_PAUSE_S: Final = 1.0
+_PAUSE_FORGOTTEN_NS: Final = 10_000_000_000
+
+
+class Rate:
+    """A token bucket: allows `per_second` events, and `burst` of them at once."""
+
+    __slots__ = ("_at_ns", "_burst", "_left", "per_second")
+
+    def __init__(self, per_second: int, burst: int, now: int) -> None:
+        self.per_second = per_second
+        self._burst = burst
+        self._left = float(burst)
+        self._at_ns = now
+
+    def allows(self, now: int) -> bool:
+        """Count one event at `now` (ns); False, and it does not count, if it exceeds the rate."""
+        left = min(self._burst, self._left + (now - self._at_ns) / 1e9 * self.per_second)
+        self._at_ns = now
+        allowed = left >= 1
+        self._left = left - 1 if allowed else left
+        return allowed
+
+
+def spare_rate(now: int) -> Rate:
+    """What all claims of a daemon may send together beyond their own rates."""
+    return Rate(SPARE_PER_SECOND, SPARE_PER_SECOND, now)
+
+
+class Flow:
+    """Limits the messages of one claim, and backs off from one that keeps sending more.
+
+    Args:
+        spare: what all claims may send together beyond their own rates.
+        now: ns.
+    """
+
+    __slots__ = ("_answers", "_own", "_pause_s", "_paused_ns", "_spare")
+
+    def __init__(self, spare: Rate, now: int) -> None:
+        self._answers = Rate(ANSWERS_PER_SECOND, ANSWERS_AT_ONCE, now)
+        self._own = Rate(MESSAGES_PER_SECOND, MESSAGES_AT_ONCE, now)
+        self._spare = spare
+        self._pause_s = _FIRST_PAUSE_S
+        self._paused_ns = now
+
+    def pause_after(self, now: int, *, is_answer: bool = False) -> float:
+        """Count one message; for how many seconds to read no further one, mostly 0.
+
+        An answer to what the daemon asked has a rate of its own, and counts like any other
+        message beyond that. The pauses double, up to a second, until the claim has had none for
+        ten.
+        """
+        if is_answer and self._answers.allows(now):
+            return 0.0
+        if self._own.allows(now) or self._spare.allows(now):
+            return 0.0
+        if now - self._paused_ns > _PAUSE_FORGOTTEN_NS:
+            self._pause_s = _FIRST_PAUSE_S
+        pause, self._paused_ns = self._pause_s, now
+        self._pause_s = min(_LONGEST_PAUSE_S, 2 * pause)
+        return pause
