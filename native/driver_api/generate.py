@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterable
 from itertools import groupby
 from pathlib import Path
 
-from driver_api.rows import GENERATED, ListError, Row, read
+from driver_api.rows import GENERATED, ListError, Row, read, read_nvml
 
 NOTICE = "/* Generated from driver_api/names.list by driver_api/generate.py. */\n"
 LOADER = ("dlsym", "dlvsym")  # libc's, without a row: lookup.c exports them
@@ -120,7 +120,8 @@ def driver_names(rows: list[Row]) -> str:
 
 def nvml_names(rows: list[Row]) -> str:
     """Returns nvml_names.def."""
-    return NOTICE + "".join(f"NVML_NAME({row.symbol})\n" for row in rows if row.is_nvml)
+    names = [row.symbol for row in rows if row.is_nvml] + read_nvml()
+    return NOTICE + "".join(f"NVML_NAME({name})\n" for name in names)
 
 
 FILES: dict[str, Callable[[list[Row]], str]] = {

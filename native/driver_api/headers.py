@@ -12,7 +12,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 
-from driver_api.rows import Row, read
+from driver_api.rows import Row, read, read_nvml
 
 TYPEDEF = re.compile(r"\*\s*PFN_(cu\w+?)_v(\d+)(_pt[ds][sz])?\)")
 DECLARED = re.compile(r"CUresult\s+CUDAAPI\s+(cu\w+)\s*\(")
@@ -139,10 +139,12 @@ def versions(include: Path) -> dict[str, int]:
     return result
 
 
-def nvml_names(include: Path) -> set[str]:
-    """Returns NVML's functions that report the use of a GPU, or the processes that use it."""
-    declared = DECLARED_IN_NVML.findall((include / "nvml.h").read_text())
-    return {name for name in declared if kind_of_name(name)[0] == "query"}
+def nvml_names(include: Path) -> dict[bool, set[str]]:
+    """Returns NVML's functions: True, those that report the use of a GPU or who uses it."""
+    names: dict[bool, set[str]] = {True: set(), False: set()}
+    for name in DECLARED_IN_NVML.findall((include / "nvml.h").read_text()):
+        names[kind_of_name(name)[0] == "query"].add(name)
+    return names
 
 
 def python_names(path: Path) -> set[str]:
@@ -151,10 +153,11 @@ def python_names(path: Path) -> set[str]:
 
 
 def missing(rows: Iterable[Row], published: Declarations) -> list[str]:
-    """Returns the rows to add to the list, each with its section in front."""
+    """Returns the rows to add to the lists, each with its section or `nvml.list` in front."""
     rows = list(rows)
     listed = {row.symbol: row.since for row in rows}
-    found = versions(published.include) | dict.fromkeys(nvml_names(published.include), 0)
+    of_nvml = nvml_names(published.include)
+    found = versions(published.include) | dict.fromkeys(of_nvml[True], 0)
     bases = {row.base for row in rows} | {Row(symbol, 0, "", "").base for symbol in found}
     found |= dict.fromkeys(python_names(published.python) - bases - found.keys(), 0)
     lines = []
@@ -162,7 +165,8 @@ def missing(rows: Iterable[Row], published: Declarations) -> list[str]:
         if listed.get(symbol) != since:
             kind, rule = kind_of_name(Row(symbol, since, "", "").base)
             lines.append(f"[{kind}] {symbol:<44} {since or '-':>5}  {rule}")
-    return lines
+    unlisted = of_nvml[False] - listed.keys() - set(read_nvml())
+    return lines + [f"nvml.list: {name}" for name in sorted(unlisted)]
 
 
 def main() -> None:

@@ -1,10 +1,11 @@
-"""Reads `names.list`: one `Row` for each ABI of each name of the driver API and of NVML."""
+"""Reads `names.list`, a `Row` for each ABI of each name, and `nvml.list`, names alone."""
 
 import re
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 LIST = Path(__file__).with_name("names.list")
+NVML_LIST = Path(__file__).with_name("nvml.list")
 KINDS = ("allocate", "free", "query", "launch", "copy", "capture", "other")
 RULES = ("account", "gate", "track", "answer", "pass")
 GENERATED = "generated"
@@ -97,6 +98,11 @@ def read(path: Path = LIST) -> list[Row]:
         except ListError as error:
             raise ListError(f"{path.name}, line {number}: {error}") from None
     return _complete(path, rows)
+
+
+def read_nvml(path: Path = NVML_LIST) -> list[str]:
+    """Returns the names of NVML that the device library has no rule for."""
+    return [line for line in path.read_text().splitlines() if line and not line.startswith("#")]
 
 
 def _kind(line: str) -> str:

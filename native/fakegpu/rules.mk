@@ -6,6 +6,7 @@ CPPFLAGS += -Ifakegpu/include
 FAKEGPU := $(BUILD)/fakegpu
 FAKEGPU_ENGINE := debug engine models open profile release text timeline
 FAKEGPU_CUDA := $(patsubst fakegpu/cuda/%.c,%,$(wildcard fakegpu/cuda/*.c))
+FAKEGPU_RUNTIME := $(patsubst fakegpu/runtime/%.c,%,$(wildcard fakegpu/runtime/*.c))
 
 FAKEGPU_NVML := $(patsubst fakegpu/nvml/%.c,%,$(wildcard fakegpu/nvml/*.c))
 
@@ -15,7 +16,8 @@ FAKEGPU_ENGINE_OBJECTS := $(call fakegpu_objects,$(FAKEGPU_ENGINE:%=engine/%))
 # A driver calls its own functions whatever interposes their names. It is never unloaded: its locks and
 # its mapping last until the process ends.
 $(FAKEGPU)/libcuda.so.1: LIBS := -ldl -Wl,-Bsymbolic,-z,nodelete
-$(FAKEGPU)/libcuda.so.1: $(call fakegpu_objects,$(FAKEGPU_CUDA:%=cuda/%)) $(FAKEGPU_ENGINE_OBJECTS)
+$(FAKEGPU)/libcuda.so.1: $(call fakegpu_objects,$(FAKEGPU_CUDA:%=cuda/%) $(FAKEGPU_RUNTIME:%=runtime/%)) \
+    $(FAKEGPU_ENGINE_OBJECTS)
 	$(library)
 
 $(FAKEGPU)/libnvidia-ml.so.1: LIBS := -ldl -Wl,-Bsymbolic,-z,nodelete
@@ -32,7 +34,7 @@ $(BUILD)/fakegpu-stat: $(call fakegpu_objects,stat/fakegpu_stat) $(FAKEGPU_ENGIN
 	$(program)
 
 $(BUILD)/burn: LIBS := -lm
-$(BUILD)/burn: $(patsubst %,$(BUILD)/obj/examples/%.o,burn burn_requests burn_work) $(FAKEGPU)/libcuda.so.1
+$(BUILD)/burn: $(patsubst %,$(BUILD)/obj/examples/%.o,burn burn_kernels burn_requests burn_work) $(FAKEGPU)/libcuda.so.1
 	$(program)
 
 $(BUILD)/fakegpu-stress: $(call fakegpu_objects,stress/stress stress/memory) $(FAKEGPU)/libcuda.so.1 $(FAKEGPU)/libnvidia-ml.so.1

@@ -27,7 +27,7 @@ CUresult array_make(struct CUctx_st *context, const CUDA_ARRAY3D_DESCRIPTOR *wan
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
     array->bytes = mapped;
-    array->context = context;
+    array->context = owning_context(context);
     *made = array;
     return CUDA_SUCCESS;
 }

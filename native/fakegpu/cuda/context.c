@@ -2,6 +2,7 @@
 #include <limits.h>
 #include <stdlib.h>
 
+#include "../runtime/context_storage.h"
 #include "array.h"
 #include "capture.h"
 #include "deferred.h"
@@ -131,7 +132,10 @@ API cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
         result = CUDA_ERROR_INVALID_CONTEXT;
     else if (--device->primary.references == 0)
         end(&device->primary);
+    bool ended = !device->primary.alive;
     pthread_mutex_unlock(&driver.lock);
+    if (ended)
+        context_storage_end(&device->primary);
     return result;
 }
 
@@ -144,6 +148,7 @@ API cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
         end(&device->primary);
     device->primary.references = 0;
     pthread_mutex_unlock(&driver.lock);
+    context_storage_end(&device->primary);
     return CUDA_SUCCESS;
 }
 
@@ -211,6 +216,7 @@ API cuCtxDestroy_v2(CUcontext handle) {
     pthread_mutex_lock(&driver.lock);
     end(context);
     pthread_mutex_unlock(&driver.lock);
+    context_storage_end(context);
     context_leave(context);
     return CUDA_SUCCESS;
 }

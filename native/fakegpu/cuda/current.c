@@ -31,10 +31,20 @@ void context_leave(const struct CUctx_st *context) {
         stack.depth--;
 }
 
+/* A primary context may be current before it begins, and after it was reset. */
+static CUresult find_usable(CUcontext handle, struct CUctx_st **context) {
+    CUresult result = find_living_context(handle, context);
+    if (result == CUDA_ERROR_CONTEXT_IS_DESTROYED && handle == &handle->device->primary) {
+        *context = handle;
+        return CUDA_SUCCESS;
+    }
+    return result;
+}
+
 API cuCtxPushCurrent_v2(CUcontext handle) {
     struct CUctx_st *context;
     REQUIRE(handle != NULL, CUDA_ERROR_INVALID_CONTEXT);
-    TRY(find_living_context(handle, &context));
+    TRY(find_usable(handle, &context));
     REQUIRE(stack.depth < STACK_DEPTH, CUDA_ERROR_OUT_OF_MEMORY);
     stack.context[stack.depth++] = context;
     return CUDA_SUCCESS;
@@ -57,7 +67,7 @@ API cuCtxSetCurrent(CUcontext handle) {
             stack.depth--;
         return CUDA_SUCCESS;
     }
-    TRY(find_living_context(handle, &context));
+    TRY(find_usable(handle, &context));
     if (stack.depth == 0)
         stack.depth = 1;
     stack.context[stack.depth - 1] = context;

@@ -83,7 +83,7 @@ API cuDeviceGetByPCIBusId(CUdevice *device, const char *id) {
     return CUDA_ERROR_INVALID_DEVICE;
 }
 
-/* What is the same for every model here; the values of compute capability 7.0. */
+/* What is the same for every model here. */
 static const struct {
     CUdevice_attribute attribute;
     int value;
@@ -109,12 +109,10 @@ static const struct {
     {CU_DEVICE_ATTRIBUTE_ASYNC_ENGINE_COUNT,                            6                                       },
     {CU_DEVICE_ATTRIBUTE_UNIFIED_ADDRESSING,                            1                                       },
     {CU_DEVICE_ATTRIBUTE_STREAM_PRIORITIES_SUPPORTED,                   1                                       },
-    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR,          98304                                   },
     {CU_DEVICE_ATTRIBUTE_MAX_REGISTERS_PER_MULTIPROCESSOR,              65536                                   },
     {CU_DEVICE_ATTRIBUTE_MANAGED_MEMORY,                                1                                       },
     {CU_DEVICE_ATTRIBUTE_COMPUTE_PREEMPTION_SUPPORTED,                  1                                       },
     {CU_DEVICE_ATTRIBUTE_COOPERATIVE_LAUNCH,                            1                                       },
-    {CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN,             98304                                   },
     {CU_DEVICE_ATTRIBUTE_MAX_BLOCKS_PER_MULTIPROCESSOR,                 32                                      },
     {CU_DEVICE_ATTRIBUTE_CONCURRENT_MANAGED_ACCESS,                     1                                       },
     {CU_DEVICE_ATTRIBUTE_CAN_USE_HOST_POINTER_FOR_REGISTERED_MEM,       1                                       },
@@ -149,6 +147,10 @@ static int attribute_of(const struct device *device, CUdevice_attribute attribut
         return model_of(device)->memory_bus_bits;
     case CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE:
         return model_of(device)->l2_bytes;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_MULTIPROCESSOR:
+        return model_of(device)->shared_bytes;
+    case CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN:
+        return model_of(device)->block_shared_bytes;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR:
         return model_of(device)->compute_major;
     case CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR:

@@ -67,6 +67,7 @@ struct CUstream_st {
     unsigned flags;
     int priority;
     uint64_t id;
+    uint64_t charged;                     /* bytes of the GPU */
     CUlaunchAttributeValue attributes[4]; /* stream_attribute.c */
     uint64_t thread;                      /* the thread whose default stream it is; 0: of none */
     uint64_t last;                        /* kernel after which it is idle */
@@ -113,6 +114,11 @@ struct graph_account {
     uint64_t reserved, reserved_high;
 };
 
+/* What is allocated in a green context belongs to the primary one. */
+static inline struct CUctx_st *owning_context(struct CUctx_st *context) {
+    return context->primary != NULL ? context->primary : context;
+}
+
 /* A GPU that this process may see, in the order of its ordinals. */
 struct device {
     uint32_t gpu; /* in the engine */
@@ -142,7 +148,7 @@ struct CUevent_st {
 
 struct CUfunc_st {
     struct CUmod_st *module;
-    bool spins;                      /* takes its time from its argument */
+    uint32_t argument_ns;            /* of its time for one of its argument; 0: as the profile */
     bool breaks;                     /* breaks its context: its argument is the error */
     unsigned block[3], shared_bytes; /* for launches that do not name them */
     uint32_t first_argument;

@@ -83,7 +83,7 @@ API cuImportExternalMemory(CUexternalMemory *handle,
         free(memory);
         return CUDA_ERROR_OUT_OF_MEMORY;
     }
-    *memory = (struct CUextMemory_st){.context = context,
+    *memory = (struct CUextMemory_st){.context = owning_context(context),
                                       .fd = fd,
                                       .start = ours ? BACKING_PAGE : 0,
                                       .size = wanted->size,
@@ -138,7 +138,7 @@ API cuExternalMemoryGetMappedBuffer(CUdeviceptr *pointer, CUexternalMemory handl
                                     .size = wanted->size,
                                     .kind = MEMORY_IMPORTED,
                                     .shared = shared,
-                                    .context = context,
+                                    .context = owning_context(context),
                                     .device = memory->context->device};
     pthread_mutex_lock(&driver.lock);
     bool inserted = allocation_add(&allocation);

@@ -26,11 +26,13 @@ static CUresult measure(CUfunction function, const unsigned shape[6], void **par
         REQUIRE(shape[i] > 0, CUDA_ERROR_INVALID_VALUE);
     REQUIRE((uint64_t)shape[3] * shape[4] * shape[5] <= 1024, CUDA_ERROR_INVALID_VALUE);
     *argument = driver.engine.profile.kernel_us;
-    if (function->spins || function->breaks)
+    if (function->argument_ns > 0 || function->breaks)
         REQUIRE(first_argument(parameters, extra, argument), CUDA_ERROR_INVALID_VALUE);
+    *duration_ns = function->argument_ns > 0 ? (uint64_t)*argument * function->argument_ns
+                                             : driver.engine.profile.kernel_us * MICROSECOND_NS;
     /* Even an empty kernel takes the GPU a moment. */
-    uint64_t microseconds = function->breaks ? driver.engine.profile.kernel_us : *argument;
-    *duration_ns = (microseconds == 0 ? 1 : microseconds) * MICROSECOND_NS;
+    if (*duration_ns < MICROSECOND_NS)
+        *duration_ns = MICROSECOND_NS;
     return CUDA_SUCCESS;
 }
 

@@ -6,15 +6,37 @@
  * Charged are whole units: 512 bytes below 1 MiB, 2 MiB pages above. (A real
  * driver also takes 2 MiB at once for its first small allocation.)
  */
-#include <sys/mman.h>
-
 #include "capture.h"
 #include "graph_memory.h"
 #include "managed.h"
 #include "pool.h"
 
+#include <stdatomic.h>
+#include <sys/mman.h>
+
 #define SMALL_LIMIT (UINT64_C(1) << 20)
 #define PITCH_UNIT  UINT64_C(512)
+
+#define LOW_FIRST UINT64_C(0x20000000)
+#define LOW_END   UINT64_C(0x100000000)
+
+/* With `low` below 4 GiB, where the addresses of the oldest ABIs end. */
+static void *map(uint64_t bytes, bool low) {
+    const int flags = MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE;
+#ifdef MAP_32BIT
+    return mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags | (low ? MAP_32BIT : 0), -1, 0);
+#else
+    static _Atomic uint64_t next = LOW_FIRST;
+    if (!low)
+        return mmap(NULL, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    const uint64_t wanted = atomic_fetch_add(&next, round_up(bytes, UNIT_PAGE));
+    void *mapped = mmap((void *)wanted, bytes, PROT_READ | PROT_WRITE, flags, -1, 0);
+    if (mapped == MAP_FAILED || (uint64_t)mapped + bytes <= LOW_END)
+        return mapped;
+    munmap(mapped, bytes);
+    return MAP_FAILED;
+#endif
+}
 
 CUresult memory_allocate(uint64_t bytes, enum memory_kind kind, unsigned flags, bool low,
                          uint64_t *base) {
@@ -26,15 +48,18 @@ CUresult memory_allocate(uint64_t bytes, enum memory_kind kind, unsigned flags, 
     struct device *device = context->device;
     uint64_t charged =
         kind == MEMORY_HOST ? 0 : round_up(bytes, bytes < SMALL_LIMIT ? UNIT_SMALL : UNIT_PAGE);
-    REQUIRE(charged == 0 || device_charge(device, charged), CUDA_ERROR_OUT_OF_MEMORY);
-    void *mapped = mmap(NULL, bytes, PROT_READ | PROT_WRITE,
-                        MAP_PRIVATE | MAP_ANONYMOUS | MAP_NORESERVE | (low ? MAP_32BIT : 0), -1, 0);
+    if (charged > 0 && !device_charge(device, charged)) {
+        /* Managed memory that finds no room on the GPU stays in that of the host. */
+        REQUIRE(kind == MEMORY_MANAGED, CUDA_ERROR_OUT_OF_MEMORY);
+        charged = 0;
+    }
+    void *mapped = map(bytes, low);
     struct allocation allocation = {.base = (uint64_t)mapped,
                                     .size = bytes,
                                     .charged = charged,
                                     .kind = kind,
                                     .flags = flags,
-                                    .context = context,
+                                    .context = owning_context(context),
                                     .device = device};
     if (kind == MEMORY_MANAGED)
         allocation.managed.preferred = allocation.managed.prefetched = MANAGED_AT_NOWHERE;
@@ -157,7 +182,7 @@ API cuMemHostRegister_v2(void *pointer, size_t bytes, unsigned int flags) {
                                .size = bytes,
                                .kind = MEMORY_REGISTERED,
                                .flags = flags,
-                               .context = context,
+                               .context = owning_context(context),
                                .device = context->device};
     pthread_mutex_lock(&driver.lock);
     bool inserted = allocation_add(&added);

@@ -88,7 +88,7 @@ CUresult mipmap_make(struct CUctx_st *context, const CUDA_ARRAY3D_DESCRIPTOR *wa
     struct CUmipmappedArray_st *mipmap = calloc(1, sizeof *mipmap);
     REQUIRE(mipmap != NULL, CUDA_ERROR_OUT_OF_MEMORY);
     unsigned most = most_levels(wanted);
-    mipmap->context = context;
+    mipmap->context = owning_context(context);
     mipmap->descriptor = *wanted;
     mipmap->levels = levels < 1 ? 1 : levels > most ? most : levels;
     CUresult result = fill(mipmap, charged);

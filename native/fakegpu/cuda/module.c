@@ -6,8 +6,13 @@
 #include "capture.h"
 #include "overhead.h"
 
-/* A kernel that the fake knows: its argument is its duration. */
+/* Kernels that the fake knows. This one's argument is its duration in microseconds. */
 #define SPIN_KERNEL "kubeshare_spin_us"
+#define SPIN_NS     1000
+
+/* This one's is how many rounds of work it does, of which a microsecond has ten. */
+#define WORK_KERNEL "kubeshare_work"
+#define WORK_NS     100
 
 /* Another that breaks its context, with the error (XID) that its argument names. */
 #define FAULT_KERNEL "kubeshare_fault"
@@ -61,7 +66,9 @@ static CUresult get_function(struct CUfunc_st **function, struct CUmod_st *modul
         strcpy(found->name, name);
         found->module = module;
         found->block[0] = found->block[1] = found->block[2] = 1;
-        found->spins = strcmp(name, SPIN_KERNEL) == 0;
+        found->argument_ns = strcmp(name, SPIN_KERNEL) == 0   ? SPIN_NS
+                             : strcmp(name, WORK_KERNEL) == 0 ? WORK_NS
+                                                              : 0;
         found->breaks = strcmp(name, FAULT_KERNEL) == 0;
         found->next = module->functions;
         module->functions = found;
@@ -226,6 +233,12 @@ API cuFuncSetAttribute(CUfunction function, CUfunction_attribute attribute, int 
     REQUIRE(function != NULL && attribute < CU_FUNC_ATTRIBUTE_MAX && value >= 0,
             CUDA_ERROR_INVALID_VALUE);
     return CUDA_SUCCESS;
+}
+
+API cuKernelSetAttribute(CUfunction_attribute attribute, int value, CUkernel kernel,
+                         CUdevice device) {
+    REQUIRE(device >= 0 && device < driver.device_count, CUDA_ERROR_INVALID_DEVICE);
+    return cuFuncSetAttribute((CUfunction)kernel, attribute, value);
 }
 
 API cuFuncSetCacheConfig(CUfunction function, CUfunc_cache config) {

@@ -24,16 +24,16 @@ API cuGraphKernelNodeGetParams_v2(CUgraphNode node, CUDA_KERNEL_NODE_PARAMS *for
     REQUIRE(form != NULL, CUDA_ERROR_INVALID_VALUE);
     struct kernel_operation *kernel = &node->operation.kernel;
     kernel->parameter = &kernel->argument;
-    *form = (CUDA_KERNEL_NODE_PARAMS){.func = kernel->function,
-                                      .gridDimX = kernel->shape[0],
-                                      .gridDimY = kernel->shape[1],
-                                      .gridDimZ = kernel->shape[2],
-                                      .blockDimX = kernel->shape[3],
-                                      .blockDimY = kernel->shape[4],
-                                      .blockDimZ = kernel->shape[5],
-                                      .sharedMemBytes = kernel->shared_bytes,
-                                      .kernelParams =
-                                          kernel->function->spins ? &kernel->parameter : NULL};
+    *form = (CUDA_KERNEL_NODE_PARAMS){
+        .func = kernel->function,
+        .gridDimX = kernel->shape[0],
+        .gridDimY = kernel->shape[1],
+        .gridDimZ = kernel->shape[2],
+        .blockDimX = kernel->shape[3],
+        .blockDimY = kernel->shape[4],
+        .blockDimZ = kernel->shape[5],
+        .sharedMemBytes = kernel->shared_bytes,
+        .kernelParams = kernel->function->argument_ns > 0 ? &kernel->parameter : NULL};
     return CUDA_SUCCESS;
 }
 

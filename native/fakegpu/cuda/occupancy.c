@@ -1,14 +1,14 @@
 /* How many blocks fit on a multiprocessor: as many as its threads and its shared memory allow. */
 #include "driver.h"
 
-#define THREADS      2048
-#define BLOCKS       32
-#define SHARED_BYTES 98304u
+#define THREADS 2048
+#define BLOCKS  32
 
 int blocks_that_fit(int threads, size_t shared_bytes) {
     int rounded = (threads + 31) / 32 * 32;
     int by_threads = THREADS / rounded;
-    int by_shared = shared_bytes == 0 ? BLOCKS : (int)(SHARED_BYTES / shared_bytes);
+    int by_shared =
+        shared_bytes == 0 ? BLOCKS : (int)((size_t)current_model()->shared_bytes / shared_bytes);
     int least = by_threads < by_shared ? by_threads : by_shared;
     return least < BLOCKS ? least : BLOCKS;
 }
@@ -53,6 +53,17 @@ API cuOccupancyAvailableDynamicSMemPerBlock(size_t *bytes, CUfunction function, 
     TRY(driver_ready());
     REQUIRE(bytes != NULL && function != NULL && blocks > 0 && threads > 0,
             CUDA_ERROR_INVALID_VALUE);
-    *bytes = SHARED_BYTES / (unsigned)blocks;
+    *bytes = (size_t)current_model()->shared_bytes / (unsigned)blocks;
+    return CUDA_SUCCESS;
+}
+
+/* A cluster is one block here: the fake has no hardware that larger ones would share. */
+API cuOccupancyMaxActiveClusters(int *clusters, CUfunction function, const CUlaunchConfig *launch) {
+    TRY(driver_ready());
+    REQUIRE(clusters != NULL && function != NULL && launch != NULL, CUDA_ERROR_INVALID_VALUE);
+    const uint64_t threads = (uint64_t)launch->blockDimX * launch->blockDimY * launch->blockDimZ;
+    REQUIRE(threads > 0 && threads <= 1024, CUDA_ERROR_INVALID_VALUE);
+    *clusters =
+        blocks_that_fit((int)threads, launch->sharedMemBytes) * current_model()->multiprocessors;
     return CUDA_SUCCESS;
 }

@@ -30,6 +30,10 @@ uint64_t module_price(void) {
     return driver.engine.profile.module_mib * MIB;
 }
 
+uint64_t stream_price(void) {
+    return driver.engine.profile.stream_mib * MIB;
+}
+
 /* ---- limits -------------------------------------------------------------------- */
 
 /* What a new context has. */

@@ -8,9 +8,10 @@
 bool context_charge(struct CUctx_st *context, uint64_t bytes);
 void context_uncharge(struct CUctx_st *context, uint64_t bytes);
 
-/** What a context or a module takes of this machine's GPUs, in bytes. */
+/** What a context, a module or a stream takes of this machine's GPUs, in bytes. */
 uint64_t context_price(void);
 uint64_t module_price(void);
+uint64_t stream_price(void);
 
 /** Gives a new context the usual limits. */
 void context_limits(struct CUctx_st *context);

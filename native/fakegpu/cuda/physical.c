@@ -2,6 +2,7 @@
 #include <fcntl.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include "virtual.h"
@@ -61,8 +62,9 @@ int physical_file(const struct physical *physical) {
 }
 
 void physical_put(struct physical *physical) {
-    if (physical->handles > 0 || physical->mappings > 0)
+    if (physical->handles > 0 || physical->mappings > 0 || physical->imports > 0)
         return;
+    struct physical *origin = physical->origin;
     if (physical->backing.fd >= 0)
         close(physical->backing.fd);
     else
@@ -73,6 +75,10 @@ void physical_put(struct physical *physical) {
     if (physical->slot < table.lowest)
         table.lowest = physical->slot;
     free(physical);
+    if (origin != NULL) {
+        origin->imports--;
+        physical_put(origin);
+    }
 }
 
 /* ---- making it ------------------------------------------------------------------ */
@@ -220,7 +226,25 @@ API cuMemExportToShareableHandle(void *shareable, CUmemGenericAllocationHandle h
     return CUDA_SUCCESS;
 }
 
-/* The exporter pays. The descriptor stays the caller's. */
+static bool is_same_file(int one, int other) {
+    struct stat a, b;
+    return fstat(one, &a) == 0 && fstat(other, &b) == 0 && a.st_dev == b.st_dev &&
+           a.st_ino == b.st_ino;
+}
+
+/* The memory of this process that a descriptor was exported from, or NULL. driver.lock held. */
+static struct physical *exported_here(int fd) {
+    for (uint32_t place = 0; place < table.used; place++) {
+        struct physical *physical = table.slot[place].physical;
+        if (physical != NULL && physical->origin == NULL && physical->backing.fd >= 0 &&
+            is_same_file(physical->backing.fd, fd))
+            return physical;
+    }
+    return NULL;
+}
+
+/* The exporter pays, for what it imported itself until that is released too. The descriptor stays
+ * the caller's. */
 API cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *shareable,
                                    CUmemAllocationHandleType type) {
     struct backing_header header;
@@ -243,9 +267,14 @@ API cuMemImportFromShareableHandle(CUmemGenericAllocationHandle *handle, void *s
     if (device != NULL)
         physical->properties.location.id = (int)(device - driver.devices);
     pthread_mutex_lock(&driver.lock);
+    struct physical *origin = exported_here(fd);
     bool entered = physical->backing.fd >= 0 && enter_in_table(physical);
-    if (entered)
+    if (entered) {
         *handle = handle_of(physical);
+        physical->origin = origin;
+        if (origin != NULL)
+            origin->imports++;
+    }
     pthread_mutex_unlock(&driver.lock);
     if (entered)
         return CUDA_SUCCESS;

@@ -3,6 +3,7 @@
 
 #include "capture.h"
 #include "deferred.h"
+#include "overhead.h"
 #include "pool.h"
 
 CUstream per_thread(CUstream stream) {
@@ -103,6 +104,21 @@ CUresult stream_wait(struct CUstream_st *stream) {
     return CUDA_SUCCESS;
 }
 
+/* A stream of the program's own, which takes memory; NULL if there is none. */
+static struct CUstream_st *create_stream(struct CUctx_st *context, unsigned flags, int priority) {
+    struct CUstream_st *stream = NULL;
+    pthread_mutex_lock(&driver.lock);
+    if (context_charge(context, stream_price())) {
+        stream = add_stream(context, flags, priority, 0);
+        if (stream != NULL)
+            stream->charged = stream_price();
+        else
+            context_uncharge(context, stream_price());
+    }
+    pthread_mutex_unlock(&driver.lock);
+    return stream;
+}
+
 /* ---- the API --------------------------------------------------------------- */
 
 API cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priority) {
@@ -110,9 +126,7 @@ API cuStreamCreateWithPriority(CUstream *stream, unsigned int flags, int priorit
     TRY(current_context(&context));
     REQUIRE(stream != NULL && (flags & ~(unsigned)CU_STREAM_NON_BLOCKING) == 0,
             CUDA_ERROR_INVALID_VALUE);
-    pthread_mutex_lock(&driver.lock);
-    *stream = add_stream(context, flags, priority, 0);
-    pthread_mutex_unlock(&driver.lock);
+    *stream = create_stream(context, flags, priority);
     return *stream == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
@@ -125,9 +139,7 @@ API cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned int flag
     TRY(find_living_context((CUcontext)green, &context));
     REQUIRE(stream != NULL && context->primary != NULL && flags == CU_STREAM_NON_BLOCKING,
             CUDA_ERROR_INVALID_VALUE);
-    pthread_mutex_lock(&driver.lock);
-    *stream = add_stream(context, flags, priority, 0);
-    pthread_mutex_unlock(&driver.lock);
+    *stream = create_stream(context, flags, priority);
     return *stream == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
@@ -147,8 +159,10 @@ API cuStreamDestroy_v2(CUstream handle) {
     struct CUstream_st **place = &stream->context->streams;
     while (*place != NULL && *place != stream)
         place = &(*place)->next;
-    if (*place != NULL)
+    if (*place != NULL) {
         *place = stream->next;
+        context_uncharge(stream->context, stream->charged);
+    }
     pthread_mutex_unlock(&driver.lock);
     deferred_free_stream(stream);
     return CUDA_SUCCESS;

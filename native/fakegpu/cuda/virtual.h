@@ -13,6 +13,8 @@ struct physical {
     uint64_t size;
     uint64_t charged; /* 0 where another process or the host pays */
     unsigned handles, mappings;
+    unsigned imports;        /* handles of its memory that this process imported */
+    struct physical *origin; /* of an import: whose memory it is; NULL: another process's */
     CUmemAllocationProp properties;
     struct backing backing; /* its own file where it may leave the process; else fd -1 */
     uint64_t offset;        /* in its file, or in the one that all others share */

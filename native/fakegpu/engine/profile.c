@@ -35,7 +35,7 @@ static bool read_name(struct profile *profile, const char *source, char *error, 
         }
     }
     return fail(error, size,
-                "no profile %s: expected a file, or MODELxN with model V100 or V100-PCIE and "
+                "no profile %s: expected a file, or MODELxN with model V100, V100-PCIE or H100 and "
                 "1 to 16 GPUs",
                 source);
 }

@@ -10,6 +10,7 @@
  *   kernel_us = 10        time of a kernel that does not give its own
  *   context_memory = 300  that a context takes, in MiB; 0 unless said
  *   module_memory = 2     that a module's code takes, in MiB; 0 unless said
+ *   stream_memory = 2     that each stream takes which a program creates, in MiB; 0 unless said
  *   speed.host = 12000    of copies from and to the host, in MB/s; 0: they take no time
  *   speed.copy = 370000   of copies within a GPU
  *   speed.fill = 750000   of fills
@@ -71,8 +72,9 @@ struct model {
     int compute_major, compute_minor;
     int multiprocessors;
     int clock_khz, memory_clock_khz, memory_bus_bits, l2_bytes;
-    unsigned pci_device_id; /* device << 16 | vendor */
-    bool nvlink;            /* of a NAMExN machine */
+    int shared_bytes, block_shared_bytes; /* of a multiprocessor; of a block that asks for more */
+    unsigned pci_device_id;               /* device << 16 | vendor */
+    bool nvlink;                          /* of a NAMExN machine */
 };
 
 /* What goes wrong with a GPU, and when; 0: nothing does. */
@@ -94,7 +96,7 @@ struct profile {
     uint32_t migs[GPUS_MAX];
     struct speeds speeds;
     struct fault faults[GPUS_MAX];
-    uint64_t context_mib, module_mib;
+    uint64_t context_mib, module_mib, stream_mib;
     char seed[64];
     char state[4096]; /* folder; "" when the profile names none */
     enum path path[GPUS_MAX][GPUS_MAX];

@@ -253,7 +253,7 @@ static bool set(struct profile *profile, const struct place *place, const char *
     unsigned first, end;
     if (names_gpus(place->key, "model", &first, &end)) {
         if (!profile_use_model(profile, value, first, end))
-            return wrong_value(place, value, "a model known here, V100 or V100-PCIE");
+            return wrong_value(place, value, "a model known here: V100, V100-PCIE, H100");
         profile_use_usual_topology(profile);
         return true;
     }
@@ -280,6 +280,8 @@ static bool set(struct profile *profile, const struct place *place, const char *
         return set_mib(&profile->context_mib, place, value);
     if (strcmp(place->key, "module_memory") == 0)
         return set_mib(&profile->module_mib, place, value);
+    if (strcmp(place->key, "stream_memory") == 0)
+        return set_mib(&profile->stream_mib, place, value);
     if (strcmp(place->key, "seed") == 0)
         return set_text(profile->seed, sizeof profile->seed, place, value);
     if (strcmp(place->key, "state") == 0)

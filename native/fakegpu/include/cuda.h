@@ -311,6 +311,7 @@ CUresult cuDriverGetVersion(int *version);
 CUresult cuDeviceGet(CUdevice *device, int ordinal);
 CUresult cuDeviceGetCount(int *count);
 CUresult cuDeviceGetName(char *name, int length, CUdevice device);
+CUresult cuDeviceGetAttribute(int *value, CUdevice_attribute attribute, CUdevice device);
 CUresult cuDeviceGetUuid(CUuuid *uuid, CUdevice device);
 CUresult cuDeviceTotalMem(size_t *bytes, CUdevice device);
 CUresult cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device);
@@ -324,6 +325,7 @@ CUresult cuCtxSynchronize(void);
 CUresult cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources, CUdevice device,
                           unsigned int flags);
 CUresult cuGreenCtxDestroy(CUgreenCtx context);
+CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green);
 CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx context, unsigned int flags,
                                 int priority);
 CUresult cuCtxRecordEvent(CUcontext context, CUevent event);

@@ -1,5 +1,5 @@
 /*
- * The names of NVML that driver_api/names.list has, and no other file defines: weakly, to return
+ * The names of NVML that driver_api has in its lists, and no other file defines: weakly, to return
  * NVML_ERROR_NOT_SUPPORTED.
  */
 #include "../engine/debug.h"

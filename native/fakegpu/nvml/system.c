@@ -6,9 +6,6 @@
 #include "../engine/release.h"
 #include "machine.h"
 
-/* What follows the branch in the number of a release. */
-#define RELEASE "71.05"
-
 struct machine machine = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
 static void after_fork_in_child(void) {

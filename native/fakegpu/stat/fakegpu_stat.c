@@ -15,6 +15,7 @@
 #include <string.h>
 
 #include "../engine/engine.h"
+#include "../engine/release.h"
 #include "../engine/timeline.h"
 
 static struct engine engine;
@@ -115,7 +116,7 @@ static int print_profile(const char *program) {
                profile->numa[gpu]);
         printf(", \"cpu_list\": \"%s\"}", profile->cpus[profile->numa[gpu]]);
     }
-    printf("]}\n");
+    printf("], \"driver\": \"%u.%s\"}\n", profile->driver_version, RELEASE);
     return 0;
 }
 

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from kubeshare.fakegpu.errors import FakeGpuError
     from kubeshare.fakegpu.faults import LOST, raise_error
     from kubeshare.fakegpu.launch import environment
-    from kubeshare.fakegpu.machines import Gpu, Model, gpus, models, profiles
+    from kubeshare.fakegpu.machines import Gpu, Model, driver_release, gpus, models, profiles
     from kubeshare.fakegpu.sysfs import write_sysfs
     from kubeshare.fakegpu.truth import GpuProcess, GpuTruth, Truth, stat
 
@@ -30,6 +30,7 @@ __all__ = [
     "Model",
     "Truth",
     "cdi_spec",
+    "driver_release",
     "environment",
     "gpus",
     "models",
@@ -44,7 +45,7 @@ _HOMES = {
     "errors": ("FakeGpuError",),
     "faults": ("LOST", "raise_error"),
     "launch": ("environment",),
-    "machines": ("Gpu", "Model", "gpus", "models", "profiles"),
+    "machines": ("Gpu", "Model", "driver_release", "gpus", "models", "profiles"),
     "sysfs": ("write_sysfs",),
     "truth": ("GpuProcess", "GpuTruth", "Truth", "stat"),
 }

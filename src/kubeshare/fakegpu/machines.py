@@ -50,6 +50,15 @@ def gpus(profile: str | Path, seed: str = "") -> tuple[Gpu, ...]:
     return tuple(Gpu(**gpu) for gpu in answer["gpus"])
 
 
+def driver_release(profile: str | Path) -> str:
+    """The release of a profile's driver, ``615.71.05``: files of a real one are named after it.
+
+    Raises:
+        FakeGpuError: as :func:`gpus`.
+    """
+    return str(ask("--describe", settings=settings(profile))["driver"])
+
+
 def models() -> tuple[Model, ...]:
     """The models known: a profile may be ``MODELxN`` with 1 to 16 of them."""
     return tuple(Model(**model) for model in ask("--models", settings={}))

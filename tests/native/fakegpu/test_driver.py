@@ -279,5 +279,19 @@ def test_occupancy_follows_from_threads_and_shared_memory(tmp_path: Path) -> Non
     blocks = d.cuOccupancyMaxActiveBlocksPerMultiprocessor
     answer = [good(blocks(spin, threads, shared)) for threads, shared in
               ((1024, 0), (256, 0), (16, 0), (256, 48 << 10), (2048, 0))]
+    launch = d.CUlaunchConfig()
+    launch.blockDimX, launch.blockDimY, launch.blockDimZ = 256, 1, 1
+    answer.append(good(d.cuOccupancyMaxActiveClusters(spin, launch)))
     """
-    assert drive(tmp_path, script) == [2, 8, 32, 2, 0]
+    assert drive(tmp_path, script) == [2, 8, 32, 2, 0, 8 * 80]
+
+
+def test_a_kernel_takes_attributes_of_the_devices_that_there_are(tmp_path: Path) -> None:
+    script = """
+    library = good(d.cuLibraryLoadData(b"// any", [], [], 0, [], [], 0))
+    kernel = good(d.cuLibraryGetKernel(library, b"kubeshare_spin_us"))
+    shared = d.CUfunction_attribute.CU_FUNC_ATTRIBUTE_MAX_DYNAMIC_SHARED_SIZE_BYTES
+    answer = [d.cuKernelSetAttribute(shared, 1024, kernel, number)[0].name
+              for number in (device, d.CUdevice(7))]
+    """
+    assert drive(tmp_path, script) == ["CUDA_SUCCESS", "CUDA_ERROR_INVALID_DEVICE"]

@@ -14,6 +14,7 @@ from kubeshare import fakegpu, native
 
 SOURCES = Path(__file__).parents[3] / "native"
 SUCCESS, NOT_SUPPORTED, INVALID_VALUE = 0, 801, 1
+NVML_NOT_SUPPORTED = 3
 FOUND, NO_SUCH_NAME, TOO_OLD = 0, 1, 2
 PER_THREAD = 2
 
@@ -26,7 +27,13 @@ def table() -> list[tuple[str, int, str]]:
 @pytest.mark.native
 def test_our_declarations_agree_with_nvidias(tmp_path: Path) -> None:
     """Compiles the fake against NVIDIA's headers: each signature that it defines must be theirs."""
-    sources = [*SOURCES.glob("fakegpu/cuda/*.c"), *SOURCES.glob("fakegpu/nvml/*.c")]
+    sources = [
+        *(
+            source
+            for part in ("cuda", "runtime", "nvml")
+            for source in SOURCES.glob(f"fakegpu/{part}/*.c")
+        )
+    ]
     folders = [
         f"-I{headers.installed().include}",
         f"-I{SOURCES / 'fakegpu' / 'include'}",
@@ -135,7 +142,14 @@ def test_the_library_exports_every_symbol_of_the_table(cuda: ctypes.CDLL) -> Non
 @pytest.mark.native
 def test_a_name_that_is_not_implemented_says_so(cuda: ctypes.CDLL) -> None:
     assert cuda.cuFlushGPUDirectRDMAWrites() == NOT_SUPPORTED
-    assert cuda.cuGetExportTable() == NOT_SUPPORTED
+
+
+@pytest.mark.native
+def test_every_name_of_nvml_exists_and_says_what_is_not_implemented() -> None:
+    nvml = ctypes.CDLL(str(native.path("fakegpu/libnvidia-ml.so.1")))
+    published = headers.nvml_names(headers.installed().include)
+    assert [name for name in published[True] | published[False] if not hasattr(nvml, name)] == []
+    assert nvml.nvmlDeviceGetFanSpeed(None, None) == NVML_NOT_SUPPORTED
 
 
 @pytest.mark.native

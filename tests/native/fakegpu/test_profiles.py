@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.gpu_client import drive
 from kubeshare import fakegpu
 
 pytestmark = pytest.mark.native
@@ -15,6 +16,19 @@ def test_a_name_is_a_model_and_a_number(tmp_path: Path) -> None:
     assert {gpu.model for gpu in found} == {"Tesla V100-SXM2-16GB"}
     assert {gpu.total_memory for gpu in found} == {17_179_869_184}
     assert not any(tmp_path.iterdir())
+
+
+def test_an_h100_has_what_kernels_of_its_time_ask_for(tmp_path: Path) -> None:
+    script = """
+        attribute = d.CUdevice_attribute
+        answer = [good(d.cuDeviceGetAttribute(each, device)) for each in (
+            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MAJOR,
+            attribute.CU_DEVICE_ATTRIBUTE_COMPUTE_CAPABILITY_MINOR,
+            attribute.CU_DEVICE_ATTRIBUTE_MULTIPROCESSOR_COUNT,
+            attribute.CU_DEVICE_ATTRIBUTE_MAX_SHARED_MEMORY_PER_BLOCK_OPTIN)]
+        answer.append(good(d.cuDeviceTotalMem(device)) >> 30)
+    """
+    assert drive(tmp_path, script, "H100x1") == [9, 0, 114, 227 << 10, 80]
 
 
 def test_uuids_follow_from_model_index_and_seed() -> None:
@@ -98,7 +112,7 @@ def test_a_mistake_is_named_with_its_line(tmp_path: Path, text: str, message: st
     assert f"wrong.profile:{message}" in str(caught.value)
 
 
-@pytest.mark.parametrize("name", ["V100", "V100x0", "V100x17", "H100x1", "x2"])
+@pytest.mark.parametrize("name", ["V100", "V100x0", "V100x17", "B200x1", "x2"])
 def test_a_name_that_is_no_profile_is_refused(name: str) -> None:
     with pytest.raises(fakegpu.FakeGpuError, match="expected a file, or MODELxN"):
         fakegpu.gpus(name)

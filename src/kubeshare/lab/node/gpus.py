@@ -48,7 +48,9 @@ DEVICE_CLASS: Final[dict[str, Any]] = {
 _LIBRARIES = "usr/lib64"
 _STATE = "run/fakegpu"
 _PROFILE = "fakegpu.profile"
-_DRIVER_FILES = ("libcuda.so.1", "libnvidia-ml.so.1", "nvidia-smi")
+_DRIVER_LIBRARIES = ("libcuda.so", "libnvidia-ml.so")
+_DRIVER_TOOL = "nvidia-smi"
+_DEVICE_NODES = ("nvidiactl", "nvidia-uvm")
 _NAME = re.compile(r"(?P<model>.+)x(?P<count>[0-9]+)")
 
 
@@ -105,15 +107,38 @@ def install(node: NodeLayout, profile: str) -> None:
     node.gpu_state.mkdir(parents=True, exist_ok=True)
     # Processes of all users share a GPU.
     node.gpu_state.chmod(0o777)
-    for file in _DRIVER_FILES:
-        library = native.path(f"{native.FAKE_DRIVER_FOLDER}/{file}").read_bytes()
-        replace(libraries / file, library, 0o755)
     text = profile_text(profile, f"{node.lab.name}/{node.name}")
     replace(libraries / _PROFILE, text)
+    _install_driver(libraries)
     fakegpu.write_sysfs(libraries / _PROFILE, node.folder / "driver" / "sys")
     state, driver = DRIVER_ROOT / _STATE, DRIVER_ROOT / _LIBRARIES
     spec = fakegpu.cdi_spec(libraries / _PROFILE, state, driver)
     replace(node.folder / "cdi" / "nvidia.yaml", yaml.safe_dump(spec, sort_keys=False))
+
+
+def _install_driver(folder: Path) -> None:
+    """Put the libraries and the tool there by the names that a real driver's files have."""
+    release = fakegpu.driver_release(folder / _PROFILE)
+    built = native.path(native.FAKE_DRIVER_FOLDER)
+    replace(folder / _DRIVER_TOOL, (built / _DRIVER_TOOL).read_bytes(), 0o755)
+    for library in _DRIVER_LIBRARIES:
+        soname, named = f"{library}.1", f"{library}.{release}"
+        replace(folder / named, (built / soname).read_bytes(), 0o755)
+        new = folder / f".{soname}.new"
+        new.unlink(missing_ok=True)
+        new.symlink_to(named)
+        new.replace(folder / soname)
+        for other in set(folder.glob(f"{library}.*")) - {folder / soname, folder / named}:
+            other.unlink()  # of another release
+
+
+def _device_nodes(profile: Path) -> list[str]:
+    """The shell lines that make the driver's device nodes; all that is written there is lost."""
+    names = [*_DEVICE_NODES, *(f"nvidia{gpu.index}" for gpu in fakegpu.gpus(profile))]
+    return [f"mkdir -p {DRIVER_ROOT}/dev"] + [
+        f"test -e {DRIVER_ROOT}/dev/{name} || mknod -m 666 {DRIVER_ROOT}/dev/{name} c 1 3"
+        for name in names
+    ]
 
 
 def mount_script(node: NodeLayout) -> list[str]:
@@ -122,6 +147,9 @@ def mount_script(node: NodeLayout) -> list[str]:
     lines = [f"mount --bind {folder}/driver {DRIVER_ROOT}"]
     if node.gpu_state.exists():
         lines.append(f"mount --bind {node.gpu_state} {DRIVER_ROOT / _STATE}")
+    profile = node.folder / "driver" / _LIBRARIES / _PROFILE
+    if profile.exists():
+        lines += _device_nodes(profile)
     lines.append(f"mkdir -p /etc/cdi; cp -r {folder}/cdi/. /etc/cdi/")
     return lines
 
