@@ -27,9 +27,16 @@ static counter *budget_of(int slot, unsigned cell) {
 }
 
 /* A copy for readers of the file: no decision uses it. */
-static void show(int slot, unsigned cell, uint64_t change) {
-    counter *shown = (counter *)&ks_slots_file()->slot[slot].memory_bytes[cell];
-    atomic_fetch_add_explicit(shown, change * KS_MEMORY_UNIT, memory_order_relaxed);
+static counter *shown_memory(int slot, unsigned cell) {
+    return (counter *)&ks_slots_file()->slot[slot].memory_bytes[cell];
+}
+
+/* No less than 0: the container can write the file. */
+static void show_less(counter *shown, uint64_t bytes) {
+    uint64_t seen = atomic_load_explicit(shown, memory_order_relaxed);
+    while (!atomic_compare_exchange_weak_explicit(shown, &seen, seen > bytes ? seen - bytes : 0,
+                                                  memory_order_relaxed, memory_order_relaxed))
+        ;
 }
 
 static uint64_t units_of(uint64_t bytes) {
@@ -128,14 +135,15 @@ bool ks_account_charge(unsigned cell, uint64_t bytes, uint64_t limit) {
     if (!(may_take && take_set_aside(budget_of(slot, cell), units)) &&
         !charge_from_all(cell, units, limit))
         return false;
-    show(ks_slots_own(), cell, units);
+    atomic_fetch_add_explicit(shown_memory(ks_slots_own(), cell), units * KS_MEMORY_UNIT,
+                              memory_order_relaxed);
     return true;
 }
 
 /* No more than was charged: the container can write the file, and may have cleared it. */
 void ks_account_give_back(unsigned cell, uint64_t bytes) {
     const int slot = ks_slots_own();
-    if (slot == KS_NO_SLOT)
+    if (slot == KS_NO_SLOT || bytes == 0)
         return;
     counter *budget = budget_of(slot, cell);
     uint64_t units;
@@ -145,7 +153,32 @@ void ks_account_give_back(unsigned cell, uint64_t bytes) {
         units = units_of(bytes) < charged ? units_of(bytes) : charged;
     } while (
         !atomic_compare_exchange_weak(budget, &seen, seen + (units << SET_ASIDE_SHIFT) - units));
-    show(slot, cell, 0 - units);
+    show_less(shown_memory(slot, cell), units * KS_MEMORY_UNIT);
+}
+
+bool ks_account_pin(uint64_t bytes) {
+    const int slot = ks_slots_own();
+    if (slot != KS_NO_SLOT)
+        atomic_fetch_add((counter *)&ks_slots_file()->slot[slot].host_bytes, bytes);
+    return slot != KS_NO_SLOT;
+}
+
+void ks_account_unpin(uint64_t bytes) {
+    const int slot = ks_slots_own();
+    if (slot != KS_NO_SLOT)
+        show_less((counter *)&ks_slots_file()->slot[slot].host_bytes, bytes);
+}
+
+void ks_account_spill(uint64_t bytes) {
+    const int slot = ks_slots_own();
+    if (slot != KS_NO_SLOT)
+        atomic_fetch_add((counter *)&ks_slots_file()->slot[slot].spilled_bytes, bytes);
+}
+
+void ks_account_unspill(uint64_t bytes) {
+    const int slot = ks_slots_own();
+    if (slot != KS_NO_SLOT)
+        show_less((counter *)&ks_slots_file()->slot[slot].spilled_bytes, bytes);
 }
 
 uint64_t ks_account_charged(unsigned cell) {

@@ -20,6 +20,15 @@ bool ks_account_charge(unsigned cell, uint64_t bytes, uint64_t limit);
 /* Gives back bytes that were charged. */
 void ks_account_give_back(unsigned cell, uint64_t bytes);
 
+/* Counts bytes of the host that this process has pinned, or counts them no longer; no limit
+ * applies. False: it has no slot to count them in. */
+bool ks_account_pin(uint64_t bytes);
+void ks_account_unpin(uint64_t bytes);
+
+/* Counts charged bytes that managed memory serves, because the GPU had none left, or no longer. */
+void ks_account_spill(uint64_t bytes);
+void ks_account_unspill(uint64_t bytes);
+
 /* Bytes that the living processes of the session hold on a cell; UINT64_MAX if the file cannot be
  * locked. */
 uint64_t ks_account_charged(unsigned cell);

@@ -43,11 +43,12 @@
 #define IDLE_WHEN_ALONE  (50 * KS_MILLISECOND)
 #define WATCH_INTERVAL   KS_MILLISECOND /* between two checks for idle time */
 #define NEVER            INT64_MAX
+#define LOOK_INTERVAL    KS_SECOND /* a wait does not end when the program closes the connection */
+#define QUIET            KS_SECOND
 #define PROTOCOL_OF_BUSY 2u
 
 #define SHORTEST_CHECK (20 * KS_MILLISECOND / 1000) /* between two checks of a drain */
 #define LONGEST_CHECK  (100 * KS_MILLISECOND / 1000)
-#define BUSY_INTERVAL  (50 * KS_MILLISECOND)
 #define TIMER_SLACK_NS 1
 
 /* A gate that is closing: DRAINED is due when the GPU is done, unless the gate opens again. */
@@ -68,9 +69,10 @@ struct watch {
 
 static atomic_int started; /* 0 no, 1 being started, 2 yes */
 static ks_lock connection_lock;
-static int connection = -1;
+static struct ks_descriptor connection = {.number = -1};
 static _Atomic uint64_t wanted[KS_CELLS_MAX]; /* epoch + 1 for which WANT was sent */
 static bool daemon_knows_busy;
+static bool barrier_is_settled; /* the kernel was asked for it */
 static struct closing closings[KS_CELLS_MAX];
 static struct watch watches[KS_CELLS_MAX];
 
@@ -89,9 +91,9 @@ static bool send_message(enum ks_message_type type, unsigned cell, uint32_t epoc
     };
     const int cancel = ks_forbid_cancel();
     ks_acquire(&connection_lock, KS_LOCK_CONNECTION);
-    const bool sent = connection >= 0 &&
-                      send(connection, &message, sizeof message, MSG_DONTWAIT | MSG_NOSIGNAL) ==
-                          (ssize_t)sizeof message;
+    const bool sent = ks_descriptor_is_ours(&connection) &&
+                      send(connection.number, &message, sizeof message,
+                           MSG_DONTWAIT | MSG_NOSIGNAL) == (ssize_t)sizeof message;
     ks_release(&connection_lock);
     ks_allow_cancel(cancel);
     return sent;
@@ -105,11 +107,14 @@ void ks_agent_want(unsigned cell, uint32_t epoch) {
         atomic_store(&wanted[cell], 0);
 }
 
-/* A message from the daemon; false if the connection ended or the message has another version. */
+/* A message from the daemon, of which there is one; false if the connection ended or the message
+ * has another version. */
 static bool receive_message(struct ks_message *message) {
     ssize_t size;
     do
-        size = recv(connection, message, sizeof *message, 0);
+        size = ks_descriptor_is_ours(&connection)
+                   ? recv(connection.number, message, sizeof *message, MSG_DONTWAIT)
+                   : 0;
     while (size < 0 && errno == EINTR);
     return size == (ssize_t)sizeof *message && message->version == KS_WIRE_VERSION;
 }
@@ -119,6 +124,7 @@ static bool receive_message(struct ks_message *message) {
 static void start_closing(unsigned cell, uint32_t epoch) {
     watches[cell].on = false;
     ks_meter_set(cell, true);
+    ks_marks_barrier();
     const int64_t now = ks_now();
     closings[cell] = (struct closing){.on = true, .epoch = epoch, .since = now, .reported = now};
 }
@@ -145,7 +151,7 @@ static int64_t step_closing(unsigned cell) {
         return NEVER;
     }
     const int64_t now = ks_now();
-    if (now - closing->reported > BUSY_INTERVAL && daemon_knows_busy) {
+    if (now - closing->reported > KS_BUSY_INTERVAL_NS && daemon_knows_busy) {
         closing->reported = now;
         send_message(KS_BUSY, cell, closing->epoch, now, 0);
     }
@@ -196,6 +202,20 @@ static void step_watch(unsigned cell) {
     }
 }
 
+/* The kernel takes some milliseconds for this, in which this thread answers nobody. So it waits
+ * until the daemon has sent nothing for a while: launches do not take the fast path before that.
+ * Returns after how long to check again. */
+static int64_t step_barrier(int64_t heard) {
+    if (barrier_is_settled)
+        return NEVER;
+    const int64_t left = heard + QUIET - ks_now();
+    if (left > 0)
+        return left;
+    barrier_is_settled = true;
+    ks_marks_leave_barrier();
+    return NEVER;
+}
+
 /* Returns after how long to check again. */
 static int64_t step_all(void) {
     int64_t next = NEVER;
@@ -213,9 +233,7 @@ static int64_t step_all(void) {
 
 static void disconnect(void) {
     ks_acquire(&connection_lock, KS_LOCK_CONNECTION);
-    if (connection >= 0)
-        close(connection);
-    connection = -1;
+    ks_descriptor_close(&connection);
     ks_release(&connection_lock);
 }
 
@@ -225,7 +243,7 @@ static bool connect_and_greet(void) {
     if (made < 0)
         return false;
     ks_acquire(&connection_lock, KS_LOCK_CONNECTION);
-    connection = made;
+    connection = ks_descriptor_of(made);
     ks_release(&connection_lock);
     struct pollfd readable = {.fd = made, .events = POLLIN};
     if (send_message(KS_HELLO, 0, KS_PROTOCOL_NEWEST, ks_now(), KS_PROTOCOL_OLDEST) &&
@@ -260,17 +278,20 @@ static void start_serving(void) {
 
 static void serve(void) {
     struct ks_message message;
-    struct pollfd readable = {.fd = connection, .events = POLLIN};
+    struct pollfd readable = {.fd = connection.number, .events = POLLIN};
+    int64_t heard = ks_now();
     start_serving();
-    for (;;) {
-        const int64_t pause = step_all();
-        const struct timespec timeout = ks_timespec(pause);
-        const int ready = ppoll(&readable, 1, pause == NEVER ? NULL : &timeout, NULL);
+    while (ks_descriptor_is_ours(&connection)) {
+        const int64_t again = step_all(), settled = step_barrier(heard);
+        const int64_t pause = again < settled ? again : settled;
+        const struct timespec timeout = ks_timespec(pause < LOOK_INTERVAL ? pause : LOOK_INTERVAL);
+        const int ready = ppoll(&readable, 1, &timeout, NULL);
         if (ready < 0 && errno != EINTR)
             return;
         if (ready > 0) {
             if (!receive_message(&message) || message.type == KS_REFUSED)
                 return;
+            heard = ks_now();
             handle(&message);
         }
     }
@@ -344,11 +365,10 @@ bool ks_agent_start(void) {
 }
 
 void ks_agent_forget(void) {
-    if (connection >= 0)
-        close(connection);
-    connection = -1;
+    ks_descriptor_close(&connection);
     connection_lock = (ks_lock){0};
     memset(watches, 0, sizeof watches);
     memset(closings, 0, sizeof closings);
+    barrier_is_settled = false;
     atomic_store(&started, 0);
 }

@@ -29,6 +29,7 @@ static struct ks_timeline primary_contexts[DEVICES_MAX];
 static atomic_int cells_of_devices[DEVICES_MAX]; /* 0 unknown, else cell + 2 */
 static int64_t last_destruction[KS_CELLS_MAX];   /* of a context, whose work was done by then */
 static atomic_bool closed;
+static atomic_bool any_is_green;
 static ks_context_listener *const *_Atomic listeners;
 
 /* ---- devices and cells ------------------------------------------------- */
@@ -174,6 +175,37 @@ static struct tracked_context *find_tracked(CUcontext handle) {
     return NULL;
 }
 
+static CUcontext handle_of_primary(CUdevice device) {
+    CUcontext handle = NULL;
+    if (KS_DRIVER(primary_retain)(&handle, device) == CUDA_SUCCESS)
+        KS_DRIVER(primary_release)(device);
+    return handle;
+}
+
+/* The work and the memory of a green context belong to the primary context of its GPU. The context
+ * is current; the caller holds the lock. */
+static CUcontext owner_of_current(CUcontext context) {
+    CUdevice device;
+    if (find_tracked(context) != NULL || KS_DRIVER(context_get_device)(&device) != CUDA_SUCCESS ||
+        !has_primary_context(device))
+        return context;
+    return handle_of_primary(device);
+}
+
+void ks_contexts_expect_green(void) {
+    atomic_store(&any_is_green, true);
+}
+
+CUcontext ks_owning_context(void) {
+    const CUcontext context = ks_current_context();
+    if (context == NULL || !atomic_load_explicit(&any_is_green, memory_order_relaxed))
+        return context;
+    ks_acquire(&lock, KS_LOCK_CONTEXTS);
+    const CUcontext owner = owner_of_current(context);
+    ks_release(&lock);
+    return owner;
+}
+
 void ks_contexts_set_listeners(ks_context_listener *const *list) {
     atomic_store(&listeners, list);
 }
@@ -212,13 +244,6 @@ bool ks_context_change_uses(CUcontext handle, int change) {
     return changed;
 }
 
-static CUcontext handle_of_primary(CUdevice device) {
-    CUcontext handle = NULL;
-    if (KS_DRIVER(primary_retain)(&handle, device) == CUDA_SUCCESS)
-        KS_DRIVER(primary_release)(device);
-    return handle;
-}
-
 CUresult ks_context_end_primary(CUresult (*real)(CUdevice), CUdevice device) {
     const int cell = ks_cell_of_device(device);
     if (cell == KS_NO_CELL)
@@ -239,20 +264,51 @@ CUresult ks_context_end_primary(CUresult (*real)(CUdevice), CUdevice device) {
     return result;
 }
 
+uint64_t ks_contexts_see_primaries(void) {
+    uint64_t seen = 0;
+    const int devices = count_devices();
+    for (CUdevice device = 0; device < devices; device++) {
+        if (ks_cell_of_device(device) == KS_NO_CELL || !has_primary_context(device))
+            continue;
+        primary_contexts[device].handle = handle_of_primary(device);
+        seen |= UINT64_C(1) << device;
+    }
+    return seen;
+}
+
+/* Its events have ended with it. */
+static CUcontext forget_primary(CUdevice device) {
+    const CUcontext handle = primary_contexts[device].handle;
+    primary_contexts[device] = (struct ks_timeline){0};
+    ks_streams_drop(handle);
+    last_destruction[ks_cell_of_device(device)] = ks_now();
+    return handle;
+}
+
+/* Another thread may make such a context again once the list is released. */
+void ks_contexts_forget_primaries(uint64_t seen) {
+    CUcontext ended[DEVICES_MAX];
+    unsigned count = 0;
+    for (CUdevice device = 0; device < DEVICES_MAX; device++) {
+        if ((seen >> device & 1) != 0 && !has_primary_context(device))
+            ended[count++] = forget_primary(device);
+    }
+    ks_release(&lock);
+    for (unsigned i = 0; i < count; i++)
+        call_listeners(ended[i]);
+}
+
 /* ---- their streams --------------------------------------------------------- */
 
-/* The work of a green context's streams belongs to the primary context of its GPU. A green context
- * can be current to one thread only, so what needs that is done here, in the thread that uses it.
- */
+/* A green context can be current to one thread only, so what needs that is done here, in the thread
+ * that uses it. */
 static void find_owner(struct ks_stream *stream) {
-    CUdevice device;
     CUcontext popped;
     stream->owner = stream->context;
     if (find_tracked(stream->context) != NULL ||
         KS_DRIVER(context_push)(stream->context) != CUDA_SUCCESS)
         return;
-    if (KS_DRIVER(context_get_device)(&device) == CUDA_SUCCESS && has_primary_context(device))
-        stream->owner = handle_of_primary(device);
+    stream->owner = owner_of_current(stream->context);
     if (stream->owner != stream->context &&
         KS_DRIVER(event_create)(&stream->event, CU_EVENT_DISABLE_TIMING) != CUDA_SUCCESS)
         stream->event = NULL;

@@ -15,6 +15,13 @@ bool ks_current_cell(int *cell);
 /* The current context; NULL where there is none. */
 CUcontext ks_current_context(void);
 
+/* The context with which ends what is allocated in the current one: that itself, or the primary
+ * context where it is a green one; NULL where there is none. */
+CUcontext ks_owning_context(void);
+
+/* From now on contexts may be green. */
+void ks_contexts_expect_green(void);
+
 /* The cell of a device by the application's ordinal, or KS_NO_CELL. */
 int ks_cell_of_device(CUdevice device);
 

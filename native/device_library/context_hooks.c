@@ -14,7 +14,7 @@
 
 static CUresult may_have_context(CUdevice device) {
     const int cell = ks_cell_of_device(device);
-    if (!ks_device_exists(device))
+    if (cell == KS_NO_CELL && !ks_device_exists(device))
         return CUDA_SUCCESS;
     if (cell == KS_NO_CELL) {
         ks_debug("device %d is not of this session", device);
@@ -114,6 +114,7 @@ int cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources, CUdevice 
     const CUresult result = may_have_context(device);
     if (result != CUDA_SUCCESS)
         return result;
+    ks_contexts_expect_green();
     return KS_REAL(cuGreenCtxCreate)(context, resources, device, flags);
 }
 
@@ -138,4 +139,42 @@ int cuDevicePrimaryCtxReset(CUdevice device) {
 
 int cuDevicePrimaryCtxReset_v2(CUdevice device) {
     return ks_context_end_primary(KS_REAL(cuDevicePrimaryCtxReset_v2), device);
+}
+
+/* The CUDA runtime retains primary contexts by a function of an export table. That is not hooked,
+ * so a context is also checked when a thread makes it its own. */
+static CUresult check_current(void) {
+    CUdevice device;
+    const CUresult result = KS_DRIVER(context_get_device)(&device);
+    return result == CUDA_SUCCESS ? may_have_context(device) : CUDA_SUCCESS;
+}
+
+static CUresult push(CUresult (*real)(CUcontext), CUcontext context) {
+    CUcontext popped;
+    const CUresult result = real(context);
+    if (result != CUDA_SUCCESS)
+        return result;
+    const CUresult refusal = check_current();
+    if (refusal != CUDA_SUCCESS)
+        KS_DRIVER(context_pop)(&popped);
+    return refusal;
+}
+
+int cuCtxPushCurrent(CUcontext context) {
+    return push(KS_REAL(cuCtxPushCurrent), context);
+}
+
+int cuCtxPushCurrent_v2(CUcontext context) {
+    return push(KS_REAL(cuCtxPushCurrent_v2), context);
+}
+
+int cuCtxSetCurrent(CUcontext context) {
+    const CUcontext previous = ks_current_context();
+    const CUresult result = KS_REAL(cuCtxSetCurrent)(context);
+    if (result != CUDA_SUCCESS || context == NULL)
+        return result;
+    const CUresult refusal = check_current();
+    if (refusal != CUDA_SUCCESS)
+        KS_REAL(cuCtxSetCurrent)(previous);
+    return refusal;
 }

@@ -17,6 +17,13 @@ typedef bool ks_context_visitor(struct ks_timeline *timeline, void *data);
  * caller holds the list. */
 bool ks_contexts_visit(unsigned cell, ks_context_visitor *visit, void *data);
 
+/* The primary contexts that exist, a bit for each device; the caller holds the list. */
+uint64_t ks_contexts_see_primaries(void);
+
+/* Releases the list, which the caller has held since, and calls the listeners for those that have
+ * ended by another call than a release. */
+void ks_contexts_forget_primaries(uint64_t seen);
+
 /* Like ks_contexts_hold(), but returns false instead of waiting. */
 bool ks_contexts_try_hold(void);
 

@@ -54,9 +54,11 @@ static bool follow_streams_of(struct ks_timeline *timeline, void *data) {
     return true;
 }
 
+/* A primary context may end with its last green one. */
 CUresult ks_context_end_green(CUresult (*real)(CUgreenCtx), CUgreenCtx handle, CUcontext *ended) {
     CUcontext green = NULL;
     ks_contexts_hold();
+    const uint64_t primaries = ks_contexts_see_primaries();
     if (KS_DRIVER(context_of_green)(&green, handle) != CUDA_SUCCESS)
         green = NULL;
     if (green != NULL && ks_timeline_must_follow())
@@ -65,7 +67,7 @@ CUresult ks_context_end_green(CUresult (*real)(CUgreenCtx), CUgreenCtx handle, C
     *ended = result == CUDA_SUCCESS ? green : NULL;
     if (*ended != NULL)
         ks_streams_drop(green);
-    ks_contexts_release();
+    ks_contexts_forget_primaries(primaries);
     return result;
 }
 

@@ -184,6 +184,7 @@ struct ks_allocation_properties {
     unsigned char flags[8];
 };
 
+enum { CU_MEM_ATTACH_GLOBAL = 1 };
 enum {
     CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
     CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,
@@ -323,6 +324,12 @@ typedef struct {
     unsigned long long free;
     unsigned long long used;
 } nvmlBAR1Memory_t;
+
+/* Percent of the time in which a kernel ran, and in which memory was read or written. */
+typedef struct {
+    unsigned int gpu;
+    unsigned int memory;
+} nvmlUtilization_t;
 
 /* A process that uses a GPU: in the first version of a list, in later ones, in the detailed list.
  */

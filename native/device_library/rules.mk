@@ -10,10 +10,10 @@ $(DEVICE_LIBRARY): $(DEVICE_LIBRARY_OBJECTS)
 	$(library)
 
 # A sanitizer calls dlsym while it starts, before its checks work: the code behind dlsym has none.
-$(patsubst %,$(BUILD)/obj/device_library/lookup/%.o,hook_table hooks loader lookup real): CFLAGS += $(if $(VARIANT),-fno-sanitize=all)
+$(patsubst %,$(BUILD)/obj/device_library/lookup/%.o,hook_table hooks loader lookup real): CFLAGS += $(if $(SANITIZED),-fno-sanitize=all)
 
 # The variants also stop a thread that breaks the order of locks (lock.h).
-$(BUILD)/obj/device_library/%.o $(BUILD)/obj/tests/lock_order_test.o: CPPFLAGS += $(if $(VARIANT),-DKS_CHECK_LOCK_ORDER)
+$(BUILD)/obj/device_library/%.o $(BUILD)/obj/tests/lock_order_test.o: CPPFLAGS += $(if $(SANITIZED),-DKS_CHECK_LOCK_ORDER)
 
 TARGETS += $(DEVICE_LIBRARY)
 CHECKED += $(DEVICE_LIBRARY)
@@ -31,6 +31,9 @@ $(BUILD)/tests/probe-linked: LIBS := -ldl
 $(BUILD)/tests/probe-linked: $(PROBE_OBJECTS) $(BUILD)/obj/tests/paths-linked.o $(BUILD)/fakegpu/libcuda.so.1
 	$(program)
 $(BUILD)/launch-bench: $(BUILD)/obj/tests/launch_bench.o $(BUILD)/fakegpu/libcuda.so.1
+	$(program)
+$(BUILD)/marker-bench: LIBS := -ldl
+$(BUILD)/marker-bench: $(BUILD)/obj/tests/marker_bench.o $(BUILD)/fakegpu/libcuda.so.1
 	$(program)
 $(BUILD)/start-bench: LIBS := -ldl
 $(BUILD)/start-bench: $(BUILD)/obj/tests/start_bench.o
@@ -54,6 +57,8 @@ $(BUILD)/tests/allocations-test: $(BUILD)/obj/tests/allocations_test.o $(BUILD)/
 	$(program)
 
 $(BUILD)/tests/lock-order-test: $(BUILD)/obj/tests/lock_order_test.o
+	$(program)
+$(BUILD)/tests/marks-test: $(BUILD)/obj/tests/marks_test.o $(BUILD)/obj/device_library/gate/marks.o
 	$(program)
 
 $(BUILD)/tests/where: LIBS := -ldl
@@ -89,11 +94,11 @@ $(BUILD)/tests/stub/libnvidia-ml.so.1: $(BUILD)/obj/tests/nvml_stub.o
 
 LIBRARY_PROBES := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked
 LIBRARY_PROBES += $(BUILD)/tests/memory-storm $(BUILD)/tests/work
-TARGETS += $(LIBRARY_PROBES) $(BUILD)/launch-bench $(BUILD)/allocation-bench $(BUILD)/tests/duty-test
+TARGETS += $(LIBRARY_PROBES) $(BUILD)/launch-bench $(BUILD)/marker-bench $(BUILD)/allocation-bench $(BUILD)/tests/duty-test
 TARGETS += $(BUILD)/tests/where $(BUILD)/tests/libtrampoline.so $(BUILD)/tests/libtrampoline-2.so
 TARGETS += $(BUILD)/tests/libdeepbind.so $(BUILD)/tests/libconstructor.so
 TARGETS += $(BUILD)/tests/hidden/libcuda.so.1 $(BUILD)/tests/stub/libnvidia-ml.so.1 $(BUILD)/tests/lives $(BUILD)/start-bench
-UNIT_TESTS := $(BUILD)/tests/array-size-test $(BUILD)/tests/allocations-test $(BUILD)/tests/lock-order-test
+UNIT_TESTS := $(BUILD)/tests/array-size-test $(BUILD)/tests/allocations-test $(BUILD)/tests/lock-order-test $(BUILD)/tests/marks-test
 TARGETS += $(UNIT_TESTS)
 CHECKED += $(LIBRARY_PROBES) $(UNIT_TESTS)
 SOURCES += $(wildcard tests/*.[ch])

@@ -133,8 +133,19 @@ const struct ks_page_cell *ks_session_cell(unsigned index) {
     return (const struct ks_page_cell *)(page + 1) + index;
 }
 
+const struct ks_page_extension *ks_session_extension(unsigned index) {
+    const uint32_t offset = atomic_load((const atomic_uint *)&page->extensions);
+    const void *extensions = (const char *)page + offset;
+    return offset != 0 ? (const struct ks_page_extension *)extensions + index : NULL;
+}
+
 uint64_t ks_session_memory_limit(unsigned cell) {
     return ks_session_cell(cell)->memory_limit_bytes;
+}
+
+bool ks_session_is_oversubscribed(unsigned cell) {
+    const struct ks_page_extension *extension = ks_session_extension(cell);
+    return extension != NULL && atomic_load((const atomic_uint *)&extension->oversubscribed) != 0;
 }
 
 uint64_t ks_session_overhead(unsigned cell) {

@@ -28,8 +28,14 @@ unsigned ks_session_cells(void);
 /* Cell `index` of the page. The daemon may change it at any time. */
 const struct ks_page_cell *ks_session_cell(unsigned index);
 
+/* What the page has of a cell beyond that; NULL if an earlier daemon wrote it. */
+const struct ks_page_extension *ks_session_extension(unsigned index);
+
 /* Bytes of GPU memory that the session's processes may hold together on a cell. */
 uint64_t ks_session_memory_limit(unsigned cell);
+
+/* Whether the limits of all sessions on a cell's GPU may exceed its memory. */
+bool ks_session_is_oversubscribed(unsigned cell);
 
 /* Bytes of it that the driver takes for contexts and code, as the node agent measures it. */
 uint64_t ks_session_overhead(unsigned cell);

@@ -10,11 +10,12 @@
  *   first byte of a slot     held likewise, for the file's readers: this lock
  *                            names the process.
  *
- * The first two belong to the open file (Linux 3.15), and go with its last
- * reference. A mapping is one: so the program cannot drop them by opening and
- * closing the file, nor by closing the library's descriptor. The third is
- * POSIX's, which has a pid and goes with *any* descriptor of the file that the
- * process closes; it is taken again whenever the file is entered.
+ * The first two belong to an open file each (Linux 3.15), and go with its last
+ * reference. The first has a descriptor, and is opened again where the program
+ * has closed that. The second has none: a mapping keeps its file, so the program
+ * cannot drop it by opening and closing the file, nor by closing descriptors. The
+ * third is POSIX's, which has a pid and goes with *any* descriptor of the file that
+ * the process closes; it is taken again whenever the file is entered.
  */
 #include "slots.h"
 
@@ -34,8 +35,8 @@ static ks_lock lock;         /* record locks do not exclude threads of the same 
 static int cancel_of_holder; /* the cancel state to which its holder returns */
 static struct ks_counters *counters;
 static char file_path[PATH_MAX];
-static int file = -1;      /* of the locks; no fork shares it */
-static ks_lock opening;    /* of that file: a fork in between would share it */
+static struct ks_descriptor file = {.number = -1};
+static ks_lock opening;    /* of these files: a fork in between would share them */
 static atomic_int forking; /* the thread that holds it for a fork, or 0 */
 static atomic_int own_slot = KS_NO_SLOT;
 
@@ -83,13 +84,9 @@ bool ks_slots_open(const char *path) {
 
 static bool open_for_locks(void) {
     ks_acquire(&opening, KS_LOCK_OPENING);
-    const int descriptor = open_file();
-    if (descriptor >= 0 && pin(descriptor))
-        file = descriptor;
-    else if (descriptor >= 0)
-        close(descriptor);
+    file = ks_descriptor_of(open_file());
     ks_release(&opening);
-    return file >= 0;
+    return file.number >= 0;
 }
 
 struct ks_counters *ks_slots_file(void) {
@@ -110,29 +107,39 @@ static off_t life_of(int slot) {
     return name_of(slot) + 1;
 }
 
-static bool set_record_lock(int command, short type, off_t byte) {
+static bool set_lock(int descriptor, int command, short type, off_t byte) {
     struct flock record = {.l_type = type, .l_whence = SEEK_SET, .l_start = byte, .l_len = 1};
     int result;
     do
-        result = fcntl(file, command, &record);
+        result = fcntl(descriptor, command, &record);
     while (result != 0 && errno == EINTR);
     return result == 0;
+}
+
+/* Fails where the program has closed the descriptor; what it locked went with it. */
+static bool set_record_lock(int command, short type, off_t byte) {
+    return ks_descriptor_is_ours(&file) && set_lock(file.number, command, type, byte);
 }
 
 /* By either byte: an older library holds the first one alone. */
 static bool is_held_by_another(int slot) {
     struct flock record = {
         .l_type = F_WRLCK, .l_whence = SEEK_SET, .l_start = name_of(slot), .l_len = 2};
-    return fcntl(file, F_OFD_GETLK, &record) != 0 || record.l_type != F_UNLCK;
+    return !ks_descriptor_is_ours(&file) || fcntl(file.number, F_OFD_GETLK, &record) != 0 ||
+           record.l_type != F_UNLCK;
 }
 
-/* Takes both locks of a slot, or none. */
+/* Takes both locks of a slot that nobody holds, or none. */
 static bool take_locks(int slot) {
-    if (!set_record_lock(F_SETLK, F_WRLCK, name_of(slot)))
-        return false;
-    const bool taken = set_record_lock(F_OFD_SETLK, F_WRLCK, life_of(slot));
-    if (!taken)
-        set_record_lock(F_SETLK, F_UNLCK, name_of(slot));
+    ks_acquire(&opening, KS_LOCK_OPENING);
+    const int of_life = open_file();
+    const bool taken =
+        of_life >= 0 && set_lock(of_life, F_OFD_SETLK, F_WRLCK, life_of(slot)) && pin(of_life);
+    if (of_life >= 0)
+        close(of_life);
+    ks_release(&opening);
+    if (taken)
+        set_record_lock(F_SETLK, F_WRLCK, name_of(slot));
     return taken;
 }
 
@@ -147,6 +154,8 @@ static void clear(int slot) {
         atomic_store((_Atomic uint64_t *)&cleared->memory_bytes[cell], 0);
         atomic_store((_Atomic uint64_t *)&cleared->launches[cell], 0);
     }
+    atomic_store((_Atomic uint64_t *)&cleared->host_bytes, 0);
+    atomic_store((_Atomic uint64_t *)&cleared->spilled_bytes, 0);
     atomic_store(used_of(slot), 0);
 }
 
@@ -154,7 +163,7 @@ bool ks_slots_enter(void) {
     const int cancel = ks_forbid_cancel();
     ks_acquire(&lock, KS_LOCK_SLOTS);
     cancel_of_holder = cancel;
-    const bool is_open = file >= 0 || (counters != NULL && open_for_locks());
+    const bool is_open = ks_descriptor_is_ours(&file) || (counters != NULL && open_for_locks());
     if (is_open && set_record_lock(F_OFD_SETLKW, F_WRLCK, 0)) {
         if (ks_slots_own() != KS_NO_SLOT)
             set_record_lock(F_SETLK, F_WRLCK, name_of(ks_slots_own()));
@@ -176,7 +185,7 @@ bool ks_slots_take(void) {
     if (ks_slots_own() != KS_NO_SLOT)
         return true;
     for (int slot = 0; slot < (int)KS_PROCESSES_MAX; slot++) {
-        if (!take_locks(slot))
+        if (is_held_by_another(slot) || !take_locks(slot))
             continue;
         clear(slot);
         counters->slot[slot].pid = (uint32_t)getpid();
@@ -220,9 +229,7 @@ void ks_slots_after_fork(void) {
 }
 
 void ks_slots_forget(void) {
-    if (file >= 0)
-        close(file); /* the parent holds the locks: its mapping keeps them */
-    file = -1;
+    ks_descriptor_close(&file);
     atomic_store(&own_slot, KS_NO_SLOT);
     lock = (ks_lock){0};
     if (atomic_exchange(&forking, 0) != 0)

@@ -4,6 +4,7 @@
 #include <stdarg.h>
 #include <stdio.h>
 #include <stdlib.h>
+#include <sys/stat.h>
 
 /* Below the usual soft limit of 1024, above the descriptors that programs close blindly. */
 #define LOWEST_DESCRIPTOR 700
@@ -16,6 +17,24 @@ int ks_move_descriptor(int fd) {
         return fd;
     close(fd);
     return moved;
+}
+
+struct ks_descriptor ks_descriptor_of(int fd) {
+    struct stat status;
+    if (fd < 0 || fstat(fd, &status) != 0)
+        return KS_NO_DESCRIPTOR;
+    return (struct ks_descriptor){fd, status.st_dev, status.st_ino};
+}
+
+bool ks_descriptor_is_ours(const struct ks_descriptor *descriptor) {
+    const struct ks_descriptor now = ks_descriptor_of(descriptor->number);
+    return now.number >= 0 && now.device == descriptor->device && now.inode == descriptor->inode;
+}
+
+void ks_descriptor_close(struct ks_descriptor *descriptor) {
+    if (ks_descriptor_is_ours(descriptor))
+        close(descriptor->number);
+    *descriptor = KS_NO_DESCRIPTOR;
 }
 
 void ks_debug(const char *format, ...) {

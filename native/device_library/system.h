@@ -10,6 +10,7 @@
 #include <stdbool.h>
 #include <stdint.h>
 #include <sys/syscall.h>
+#include <sys/types.h>
 #include <time.h>
 #include <unistd.h>
 
@@ -59,6 +60,24 @@ static inline void ks_allow_cancel(int state) {
 /* Moves a descriptor away from the low numbers that programs close or reuse. Takes `fd`, which may
  * be negative; returns the descriptor to use. */
 int ks_move_descriptor(int fd);
+
+/* A descriptor that the program may close, as may its number be used for another file then. */
+struct ks_descriptor {
+    int number; /* negative: none */
+    dev_t device;
+    ino_t inode;
+};
+
+#define KS_NO_DESCRIPTOR ((struct ks_descriptor){.number = -1})
+
+/* Takes `fd`, which may be negative. */
+struct ks_descriptor ks_descriptor_of(int fd);
+
+/* Whether its number still is that of the same file: to be asked before each use. */
+bool ks_descriptor_is_ours(const struct ks_descriptor *descriptor);
+
+/* Closes it if it is; there is none then. */
+void ks_descriptor_close(struct ks_descriptor *descriptor);
 
 /* One line on standard error, when KUBESHARE_DEBUG is set. */
 __attribute__((format(printf, 1, 2))) void ks_debug(const char *format, ...);

@@ -22,41 +22,69 @@
 #define BASE_ATTEMPT_TIME (KS_MILLISECOND) /* an attempt that takes longer is too inexact */
 #define BASE_ATTEMPTS     4
 
+static void destroy(struct ks_timeline *timeline) {
+    CUevent *const events[] = {&timeline->gathered, &timeline->end, &timeline->base[0],
+                               &timeline->base[1]};
+    CUstream *const own[] = {&timeline->stream, &timeline->behind};
+    for (unsigned i = 0; i < KS_MARKERS; i++) {
+        if (timeline->markers[i] != NULL)
+            KS_DRIVER(event_destroy)(timeline->markers[i]);
+        timeline->markers[i] = NULL;
+    }
+    for (size_t i = 0; i < sizeof events / sizeof *events; i++) {
+        if (*events[i] != NULL)
+            KS_DRIVER(event_destroy)(*events[i]);
+        *events[i] = NULL;
+    }
+    for (size_t i = 0; i < sizeof own / sizeof *own; i++) {
+        if (*own[i] != NULL)
+            KS_DRIVER(stream_destroy)(*own[i]);
+        *own[i] = NULL;
+    }
+}
+
+static bool create_stream(CUstream *stream) {
+    const bool created = KS_DRIVER(stream_create)(stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS;
+    if (!created)
+        *stream = NULL;
+    return created;
+}
+
+static bool create_event(CUevent *event, unsigned flags) {
+    const bool created = KS_DRIVER(event_create)(event, flags) == CUDA_SUCCESS;
+    if (!created)
+        *event = NULL;
+    return created;
+}
+
+static bool create(struct ks_timeline *timeline) {
+    bool created = create_stream(&timeline->stream) && create_stream(&timeline->behind) &&
+                   create_event(&timeline->gathered, CU_EVENT_DISABLE_TIMING) &&
+                   create_event(&timeline->end, CU_EVENT_BLOCKING_SYNC) &&
+                   create_event(&timeline->base[0], CU_EVENT_DEFAULT) &&
+                   create_event(&timeline->base[1], CU_EVENT_DEFAULT);
+    for (unsigned i = 0; i < KS_MARKERS; i++)
+        created = created && create_event(&timeline->markers[i], CU_EVENT_DEFAULT);
+    return created;
+}
+
+/* They may not fit, while the GPU's memory is full: then nothing of them is kept, and the next call
+ * tries again. */
 static bool prepare(struct ks_timeline *timeline) {
     unsigned long long id = 0;
     KS_DRIVER(context_get_id)(timeline->handle, &id);
     if (timeline->prepared && timeline->id == id)
         return true;
-    timeline->id = id;
-    timeline->base_time = 0;
-    timeline->awaits_end = timeline->lacks_end = false;
-    timeline->prepared =
-        KS_DRIVER(stream_create)(&timeline->stream, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
-        KS_DRIVER(stream_create)(&timeline->behind, CU_STREAM_NON_BLOCKING) == CUDA_SUCCESS &&
-        KS_DRIVER(event_create)(&timeline->gathered, CU_EVENT_DISABLE_TIMING) == CUDA_SUCCESS &&
-        KS_DRIVER(event_create)(&timeline->end, CU_EVENT_BLOCKING_SYNC) == CUDA_SUCCESS &&
-        KS_DRIVER(event_create)(&timeline->base[0], CU_EVENT_DEFAULT) == CUDA_SUCCESS &&
-        KS_DRIVER(event_create)(&timeline->base[1], CU_EVENT_DEFAULT) == CUDA_SUCCESS;
-    for (unsigned i = 0; i < KS_MARKERS; i++) {
-        timeline->prepared =
-            timeline->prepared &&
-            KS_DRIVER(event_create)(&timeline->markers[i], CU_EVENT_DEFAULT) == CUDA_SUCCESS;
-        timeline->marked[i] = timeline->lacking[i] = false;
-    }
+    *timeline = (struct ks_timeline){.handle = timeline->handle, .id = id};
+    timeline->prepared = create(timeline);
+    if (!timeline->prepared)
+        destroy(timeline);
     return timeline->prepared;
 }
 
 void ks_timeline_discard(struct ks_timeline *timeline) {
-    if (timeline->prepared) {
-        KS_DRIVER(event_destroy)(timeline->gathered);
-        KS_DRIVER(event_destroy)(timeline->end);
-        KS_DRIVER(event_destroy)(timeline->base[0]);
-        KS_DRIVER(event_destroy)(timeline->base[1]);
-        for (unsigned i = 0; i < KS_MARKERS; i++)
-            KS_DRIVER(event_destroy)(timeline->markers[i]);
-        KS_DRIVER(stream_destroy)(timeline->stream);
-        KS_DRIVER(stream_destroy)(timeline->behind);
-    }
+    if (timeline->prepared)
+        destroy(timeline);
     timeline->prepared = timeline->awaits_end = timeline->lacks_end = false;
 }
 

@@ -4,6 +4,7 @@
  *   burn [--kernel-us 1000] [--memory BYTES[K|M|G]i] [--seconds S] [--steps N]
  *        [--streams 1] [--inflight 8 | --sync | --no-sync] [--device 0] [--gpus 1]
  *        [--graph N] [--busy-ms B --idle-ms I] [--rate R]
+ *        [--work ROUNDS [--stamps FILE]] | --calibrate
  *
  * Launches a kernel that spins for --kernel-us by the GPU's own clock, with
  * --inflight of them queued at a time, for --seconds or (as a training job
@@ -20,6 +21,14 @@
  *   --busy-ms B --idle-ms I
  *              works until it has launched B milliseconds of kernels, however long that takes,
  *              then pauses for I, again and again
+ *   --calibrate
+ *              prints {"work": ROUNDS}, the rounds of arithmetic that the GPU does in a microsecond
+ *   --work ROUNDS
+ *              kernels that do as many rounds as the GPU, when it has nothing else to do, does in
+ *              --kernel-us, on all of its multiprocessors: two at once take twice the time. A
+ *              kernel that waits for the clock would end in time beside any other
+ *   --stamps FILE
+ *              writes there when each of these kernels began and ended, by the GPU's own clock
  *   --rate R   an inference server: R requests a second, as a Poisson process, of a kernel each;
  *              the summary has their latencies from arrival to end
  *
@@ -79,7 +88,8 @@ static void wrong_use(const char *what) {
             "usage: burn [--kernel-us 1000] [--memory BYTES, 512Mi, 4Gi] [--seconds S]\n"
             "            [--steps N] [--streams 1..64] [--inflight 1..1024 | --sync | --no-sync]\n"
             "            [--device 0] [--gpus 1..16] [--graph 1..100000]\n"
-            "            [--busy-ms B --idle-ms I] [--rate R]\n",
+            "            [--busy-ms B --idle-ms I] [--rate R]\n"
+            "            [--work ROUNDS [--stamps FILE]] | --calibrate\n",
             what);
     exit(2);
 }
@@ -110,6 +120,8 @@ static bool take_flag(struct options *options, const char *option) {
         options->inflight = 1;
     else if (strcmp(option, "--no-sync") == 0)
         options->inflight = 0;
+    else if (strcmp(option, "--calibrate") == 0)
+        options->calibrates = true;
     else
         return false;
     return true;
@@ -140,6 +152,10 @@ static void take_value(struct options *options, const char *option, const char *
         options->idle_ms = positive(option, value);
     else if (strcmp(option, "--rate") == 0)
         options->rate = positive(option, value);
+    else if (strcmp(option, "--work") == 0)
+        options->work = positive(option, value);
+    else if (strcmp(option, "--stamps") == 0)
+        options->stamps = value;
     else
         wrong_use(option);
 }
@@ -158,6 +174,8 @@ static void parse(int count, char **arguments, struct options *options) {
         wrong_use("--busy-ms and --idle-ms come together");
     if (options->rate > 0 && (options->gpus > 1 || options->idle_ms > 0))
         wrong_use("--rate goes with one GPU, and without pauses");
+    if (options->stamps != NULL && (options->work == 0 || options->rate > 0 || options->graph > 0))
+        wrong_use("--stamps goes with --work, and without --rate and --graph");
 }
 
 static void print_summary(const struct options *options, const struct totals *totals,
@@ -181,6 +199,10 @@ int main(int count, char **arguments) {
     sigaction(SIGTERM, &action, NULL);
     sigaction(SIGINT, &action, NULL);
     prepare(&options, gpus);
+    if (options.calibrates) {
+        printf("{\"work\": %.6f}\n", calibrate(&gpus[0]));
+        return 0;
+    }
     const double start = now();
     struct totals totals =
         options.rate > 0 ? serve(&options, gpus, start) : keep_busy(&options, gpus, start);

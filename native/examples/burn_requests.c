@@ -69,7 +69,7 @@ static void take_request(struct server *server, const struct gpu *gpu, double ar
     while (server->launched - server->served == INFLIGHT_MAX)
         pthread_cond_wait(&server->changed, &server->mutex);
     pthread_mutex_unlock(&server->mutex);
-    launch(server->options, gpu, stream);
+    launch(server->options, gpu, stream, server->launched);
     CHECK(cuEventRecord(server->done[place], stream));
     pthread_mutex_lock(&server->mutex);
     server->arrived[place] = arrived;

@@ -1,40 +1,13 @@
-/* The kernel, and launching it again and again. */
+/* GPUs made ready, and a kernel launched on them again and again. */
 #include "burn.h"
 
 #include <stdio.h>
-#include <stdlib.h>
-
-/* kubeshare_spin_us(u32 microseconds): reads the global timer until that much has passed. */
-static const char ptx[] = ".version 6.0\n"
-                          ".target sm_50\n"
-                          ".address_size 64\n"
-                          ".visible .entry kubeshare_spin_us(.param .u32 microseconds)\n"
-                          "{\n"
-                          "    .reg .pred %p;\n"
-                          "    .reg .b32 %us;\n"
-                          "    .reg .b64 %start, %now, %ns;\n"
-                          "    ld.param.u32 %us, [microseconds];\n"
-                          "    mul.wide.u32 %ns, %us, 1000;\n"
-                          "    mov.u64 %start, %globaltimer;\n"
-                          "again:\n"
-                          "    mov.u64 %now, %globaltimer;\n"
-                          "    sub.u64 %now, %now, %start;\n"
-                          "    setp.lt.u64 %p, %now, %ns;\n"
-                          "    @%p bra again;\n"
-                          "    ret;\n"
-                          "}\n";
-
-static void launch_kernel(const struct options *options, const struct gpu *gpu, CUstream stream) {
-    uint32_t microseconds = options->kernel_us;
-    void *parameters[] = {&microseconds};
-    CHECK(cuLaunchKernel(gpu->spin, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL));
-}
 
 static void capture(const struct options *options, struct gpu *gpu) {
     CUgraph graph;
     CHECK(cuStreamBeginCapture(gpu->streams[0], CU_STREAM_CAPTURE_MODE_GLOBAL));
     for (unsigned i = 0; i < options->graph; i++)
-        launch_kernel(options, gpu, gpu->streams[0]);
+        launch_kernel(options, gpu, gpu->streams[0], 0);
     CHECK(cuStreamEndCapture(gpu->streams[0], &graph));
     CHECK(cuGraphInstantiate(&gpu->graph, graph, 0));
     CHECK(cuGraphDestroy(graph));
@@ -42,7 +15,6 @@ static void capture(const struct options *options, struct gpu *gpu) {
 
 static void prepare_gpu(const struct options *options, int index, struct gpu *gpu) {
     CUdevice device;
-    CUmodule module;
     CUdeviceptr memory;
     CHECK(cuDeviceGet(&device, options->device + index));
     CHECK(cuDevicePrimaryCtxRetain(&gpu->context, device));
@@ -51,8 +23,7 @@ static void prepare_gpu(const struct options *options, int index, struct gpu *gp
         CHECK(cuMemAlloc(&memory, (size_t)options->memory));
         CHECK(cuMemsetD8(memory, 0, (size_t)options->memory));
     }
-    CHECK(cuModuleLoadData(&module, ptx));
-    CHECK(cuModuleGetFunction(&gpu->spin, module, "kubeshare_spin_us"));
+    load_kernels(options, device, gpu);
     for (unsigned i = 0; i < options->streams; i++)
         CHECK(cuStreamCreate(&gpu->streams[i], CU_STREAM_NON_BLOCKING));
     if (options->graph > 0)
@@ -65,11 +36,12 @@ void prepare(const struct options *options, struct gpu *gpus) {
         prepare_gpu(options, i, &gpus[i]);
 }
 
-void launch(const struct options *options, const struct gpu *gpu, CUstream stream) {
+void launch(const struct options *options, const struct gpu *gpu, CUstream stream,
+            unsigned long long number) {
     if (options->graph > 0)
         CHECK(cuGraphLaunch(gpu->graph, stream));
     else
-        launch_kernel(options, gpu, stream);
+        launch_kernel(options, gpu, stream, number);
 }
 
 /* ---- steps ------------------------------------------------------------------- */
@@ -104,7 +76,7 @@ static void step(const struct options *options, const struct gpu *gpus, struct f
     for (int i = 0; i < options->gpus; i++) {
         if (options->gpus > 1)
             CHECK(cuCtxSetCurrent(gpus[i].context));
-        launch(options, &gpus[i], gpus[i].streams[stream]);
+        launch(options, &gpus[i], gpus[i].streams[stream], flight->launched);
         if (options->inflight > 0)
             CHECK(cuEventRecord(flight->done[i][flight->launched % options->inflight],
                                 gpus[i].streams[stream]));
@@ -148,5 +120,6 @@ struct totals keep_busy(const struct options *options, const struct gpu *gpus, d
         rest(options, gpus, flight.launched, &rested_at);
     }
     synchronize(options, gpus);
+    write_stamps(options, &gpus[0], flight.launched);
     return (struct totals){.kernels = flight.launched};
 }

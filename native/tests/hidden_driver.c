@@ -39,6 +39,8 @@ API cuGetProcAddress_v2(const char *name, void **function, int version, uint64_t
         *function = version < NEW_ABI_SINCE ? (void *)older_memory_info : (void *)memory_info;
     else if (strcmp(name, "cuMemAlloc") == 0)
         *function = version < NEWER_ABI_SINCE ? (void *)alloc : (void *)newer_alloc;
+    else if (strcmp(name, "cuMemGetInfo_v2") == 0)
+        *function = (void *)memory_info;
     if (status != NULL)
         *status = *function != NULL ? FOUND : NO_SUCH_NAME;
     return SUCCESS;

@@ -9,6 +9,8 @@
  *              launch
  *   unwind     a thread allocates and launches without end while another one calls exit
  *   handler    a signal's handler allocates and frees while its thread waits to launch
+ *   atexit     functions that exit calls, one registered before the first call of the driver and
+ *              one after it, allocate and launch
  *   exit       a signal's handler calls exit while its thread allocates and frees
  */
 #include "paths.h"
@@ -148,6 +150,26 @@ static int cancel(void) {
     return 0;
 }
 
+static void work_at_exit(const char *when) {
+    CUdeviceptr pointer;
+    report(when, driver.alloc(&pointer, BYTES) != 0 || launch() != 0 || driver.synchronize() != 0);
+}
+
+static void work_last(void) {
+    work_at_exit("before cuInit");
+}
+
+static void work_first(void) {
+    work_at_exit("after cuInit");
+}
+
+static int work_in_exit(void) {
+    atexit(work_last);
+    report("ready", take_gpu());
+    atexit(work_first);
+    return 7;
+}
+
 static atomic_int rounds;
 
 static void *work_without_end(void *unused) {
@@ -222,6 +244,8 @@ int main(int count, char **arguments) {
         return unwind();
     if (strcmp(scene, "handler") == 0)
         return handler();
+    if (strcmp(scene, "atexit") == 0)
+        return work_in_exit();
     if (strcmp(scene, "exit") == 0)
         return exit_anywhere();
     fprintf(stderr, "lives: no such scene: %s\n", scene);

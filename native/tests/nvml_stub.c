@@ -135,6 +135,14 @@ API nvmlDeviceGetProcessesUtilizationInfo(void *device, struct usages *list) {
     return result;
 }
 
+API nvmlDeviceGetUtilizationRates(void *device, unsigned percent[2]);
+API nvmlDeviceGetUtilizationRates(void *device, unsigned percent[2]) {
+    (void)device;
+    percent[0] = 80;
+    percent[1] = 60;
+    return SUCCESS;
+}
+
 API nvmlDeviceGetBAR1MemoryInfo(void *device, unsigned long long memory[3]);
 API nvmlDeviceGetBAR1MemoryInfo(void *device, unsigned long long memory[3]) {
     (void)device;

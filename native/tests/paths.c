@@ -4,6 +4,13 @@
 #include <stdio.h>
 #include <string.h>
 
+/* The version of all that a machine's first glibc had. */
+#ifdef __x86_64__
+#define FIRST_GLIBC "GLIBC_2.2.5"
+#else
+#define FIRST_GLIBC "GLIBC_2.17"
+#endif
+
 struct calls driver;
 const char path_names[] = "direct default dlsym dlsym-ptsz dlvsym address address-v2 address-ptsz";
 
@@ -74,8 +81,8 @@ static bool take_linked(void) {
 /* As profilers and other preloaded libraries find the real dlsym. */
 static bool find_dlsym_by_version(void) {
     void *(*old)(void *, const char *);
-    *(void **)&old = dlvsym(RTLD_DEFAULT, "dlsym", "GLIBC_2.2.5");
-    *(void **)&find_symbol = dlvsym(dlopen("libc.so.6", RTLD_LAZY), "dlsym", "GLIBC_2.2.5");
+    *(void **)&old = dlvsym(RTLD_DEFAULT, "dlsym", FIRST_GLIBC);
+    *(void **)&find_symbol = dlvsym(dlopen("libc.so.6", RTLD_LAZY), "dlsym", FIRST_GLIBC);
     return old != NULL && find_symbol == old;
 }
 

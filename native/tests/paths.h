@@ -34,6 +34,8 @@ struct nvml_memory_v2 {
 #define MEMORY_CALLS                                                                               \
     CALL(host_alloc, cuMemHostAlloc, , 2020, , (void **, size_t, unsigned))                        \
     CALL(host_free, cuMemFreeHost, , 2000, , (void *))                                             \
+    CALL(host_register, cuMemHostRegister, _v2, 6050, , (void *, size_t, unsigned))                \
+    CALL(host_unregister, cuMemHostUnregister, , 4000, , (void *))                                 \
     CALL(alloc_async, cuMemAllocAsync, , 11020, _ptsz, (CUdeviceptr *, size_t, CUstream))          \
     CALL(alloc_from_pool, cuMemAllocFromPoolAsync, , 11020, _ptsz,                                 \
          (CUdeviceptr *, size_t, CUmemoryPool, CUstream))                                          \
@@ -42,6 +44,7 @@ struct nvml_memory_v2 {
     CALL(pool_destroy, cuMemPoolDestroy, , 11020, , (CUmemoryPool))                                \
     CALL(pool_trim, cuMemPoolTrimTo, , 11020, , (CUmemoryPool, size_t))                            \
     CALL(pool_of_device, cuDeviceGetMemPool, , 11020, , (CUmemoryPool *, CUdevice))                \
+    CALL(pool_choose, cuDeviceSetMemPool, , 11020, , (CUdevice, CUmemoryPool))                     \
     CALL(pool_set, cuMemPoolSetAttribute, , 11020, , (CUmemoryPool, CUmemPool_attribute, void *))  \
     CALL(                                                                                          \
         physical_create, cuMemCreate, , 10020, ,                                                   \

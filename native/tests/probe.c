@@ -19,6 +19,7 @@
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
+#include <sys/socket.h>
 #include <sys/wait.h>
 #include <time.h>
 #include <unistd.h>
@@ -262,6 +263,47 @@ static int do_touch(char **words) {
     return answer(result);
 }
 
+#define LOWEST_USURPED 700
+#define MOST_USURPED   64
+static const char secret[] = "the program's";
+static int far_ends[MOST_USURPED];
+
+/* usurp: closes the descriptors that the library keeps far up, and has sockets of its own there,
+ * with something to read */
+static int do_usurp(char **words) {
+    int count = 0;
+    (void)words;
+    for (int number = LOWEST_USURPED; number < LOWEST_USURPED + MOST_USURPED; number++) {
+        int pair[2];
+        if (fcntl(number, F_GETFD) < 0)
+            continue;
+        if (socketpair(AF_UNIX, SOCK_SEQPACKET | SOCK_NONBLOCK, 0, pair) != 0 ||
+            dup2(pair[0], number) < 0 || send(pair[1], secret, sizeof secret, 0) < 0)
+            return answer(-1);
+        close(pair[0]);
+        far_ends[number - LOWEST_USURPED] = pair[1];
+        count++;
+    }
+    printf("{\"result\": 0, \"count\": %d}\n", count);
+    return 0;
+}
+
+/* usurped: whether nobody has read, written or closed them since */
+static int do_usurped(char **words) {
+    int result = 0;
+    (void)words;
+    for (int i = 0; i < MOST_USURPED; i++) {
+        char bytes[256];
+        if (far_ends[i] == 0)
+            continue;
+        if (recv(far_ends[i], bytes, sizeof bytes, 0) >= 0 || errno != EAGAIN ||
+            recv(LOWEST_USURPED + i, bytes, sizeof bytes, 0) != (ssize_t)sizeof secret ||
+            send(far_ends[i], secret, sizeof secret, 0) < 0)
+            result = -1;
+    }
+    return answer(result);
+}
+
 /* fork COMMAND…: a child does it and exits, with its parent's driver in its memory */
 static int do_fork(char **words) {
     char line[256] = "";
@@ -324,6 +366,8 @@ static const struct command commands[] = {
     {"hammer",  3, do_hammer },
     {"threads", 1, do_threads},
     {"touch",   2, do_touch  },
+    {"usurp",   0, do_usurp  },
+    {"usurped", 0, do_usurped},
     {"orphan",  0, do_orphan },
     {"fork",    1, do_fork   },
     {NULL,      0, NULL      },

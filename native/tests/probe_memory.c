@@ -56,6 +56,17 @@ static int drop_host(struct held *held) {
     return driver.host_free(held->host);
 }
 
+static int hold_registered(struct held *held) {
+    held->host = malloc(held->bytes);
+    return driver.host_register(held->host, held->bytes, 0);
+}
+
+static int drop_registered(struct held *held) {
+    const int result = driver.host_unregister(held->host);
+    free(held->host);
+    return result;
+}
+
 /* ---- in the order of a stream ------------------------------------ */
 
 static int hold_in_stream(struct held *held) {
@@ -73,6 +84,13 @@ static int hold_in_pool(struct held *held) {
     return first(
         result,
         result != 0 ? 0 : driver.alloc_from_pool(&held->pointer, held->bytes, held->pool, NULL));
+}
+
+/* From a pool that the first GPU is given; it has its own again when that pool is destroyed. */
+static int hold_in_chosen_pool(struct held *held) {
+    int result = make_pool(held, CU_MEM_LOCATION_TYPE_DEVICE);
+    result = first(result, result != 0 ? 0 : driver.pool_choose(0, held->pool));
+    return first(result, result != 0 ? 0 : hold_in_stream(held));
 }
 
 static int drop_in_pool(struct held *held) {
@@ -184,35 +202,47 @@ static int drop_external(struct held *held) {
     return driver.external_destroy(held->external);
 }
 
-static int hold_physical_for_others(struct held *held) {
+static int hold_exportable(struct held *held, int device) {
     const CUmemAllocationProp properties = {.type = CU_MEM_ALLOCATION_TYPE_PINNED,
                                             .requestedHandleTypes =
                                                 CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR,
-                                            .location.type = CU_MEM_LOCATION_TYPE_DEVICE};
+                                            .location.type = CU_MEM_LOCATION_TYPE_DEVICE,
+                                            .location.id = device};
     return driver.physical_create(&held->physical, held->bytes, &properties, 0);
+}
+
+static int hold_physical_for_others(struct held *held) {
+    return hold_exportable(held, 0);
+}
+
+static int hold_physical_of_second(struct held *held) {
+    return hold_exportable(held, 1);
 }
 
 /* ---- commands ---------------------------------------------------- */
 
 static const struct form forms[] = {
-    {"linear",              hold_linear,              drop_linear            },
-    {"linear-in-stream",    hold_linear,              drop_in_stream         },
-    {"pitched",             hold_pitched,             drop_linear            },
-    {"managed",             hold_managed,             drop_linear            },
-    {"host",                hold_host,                drop_host              },
-    {"stream",              hold_in_stream,           drop_in_stream         },
-    {"stream-at-once",      hold_in_stream,           drop_at_once           },
-    {"stream-of-first",     hold_in_stream_of_first,  drop_in_stream_of_first},
-    {"pool",                hold_in_pool,             drop_in_pool           },
-    {"pool-destroyed",      hold_in_pool,             drop_after_pool        },
-    {"physical",            hold_physical,            drop_physical          },
-    {"physical-of-host",    hold_physical_of_host,    drop_physical          },
-    {"physical-for-others", hold_physical_for_others, drop_physical          },
-    {"mapped",              hold_mapped,              drop_mapped            },
-    {"retained",            hold_retained,            drop_physical          },
-    {"side-by-side",        hold_side_by_side,        drop_mapped            },
-    {"external",            hold_external,            drop_external          },
-    {NULL,                  NULL,                     NULL                   },
+    {"linear",                        hold_linear,              drop_linear            },
+    {"linear-in-stream",              hold_linear,              drop_in_stream         },
+    {"pitched",                       hold_pitched,             drop_linear            },
+    {"managed",                       hold_managed,             drop_linear            },
+    {"host",                          hold_host,                drop_host              },
+    {"host-registered",               hold_registered,          drop_registered        },
+    {"stream",                        hold_in_stream,           drop_in_stream         },
+    {"stream-at-once",                hold_in_stream,           drop_at_once           },
+    {"stream-of-first",               hold_in_stream_of_first,  drop_in_stream_of_first},
+    {"pool",                          hold_in_pool,             drop_in_pool           },
+    {"pool-destroyed",                hold_in_pool,             drop_after_pool        },
+    {"pool-chosen",                   hold_in_chosen_pool,      drop_in_pool           },
+    {"physical",                      hold_physical,            drop_physical          },
+    {"physical-of-host",              hold_physical_of_host,    drop_physical          },
+    {"physical-for-others",           hold_physical_for_others, drop_physical          },
+    {"physical-for-others-of-second", hold_physical_of_second,  drop_physical          },
+    {"mapped",                        hold_mapped,              drop_mapped            },
+    {"retained",                      hold_retained,            drop_physical          },
+    {"side-by-side",                  hold_side_by_side,        drop_mapped            },
+    {"external",                      hold_external,            drop_external          },
+    {NULL,                            NULL,                     NULL                   },
 };
 
 static const struct form *find_form(const struct form *list, const char *name) {
@@ -228,22 +258,32 @@ static const struct form *form_named(const char *name) {
     return form != NULL ? form : find_form(graph_forms, name);
 }
 
-/* hold FORM BYTES: answers with the index to drop it by */
-static int do_hold(char **words) {
-    const struct form *form = form_named(words[1]);
+/* A free place, or MOST_HELD. */
+static int free_place(void) {
     int index = 0;
     while (index < MOST_HELD && all_held[index].form != NULL)
         index++;
+    return index;
+}
+
+static int keep_held(int result, const struct held *held, int index) {
+    if (result == 0)
+        all_held[index] = *held;
+    printf("{\"result\": %d, \"index\": %d}\n", result, index);
+    return 0;
+}
+
+/* hold FORM BYTES: answers with the index to drop it by */
+static int do_hold(char **words) {
+    const struct form *form = form_named(words[1]);
+    const int index = free_place();
     if (form == NULL || index == MOST_HELD)
         return 1;
     struct held held = {.form = form, .bytes = strtoull(words[2], NULL, 10)};
     const int result = form->hold(&held);
-    if (result == 0)
-        all_held[index] = held;
-    else if (held.pool != NULL)
+    if (result != 0 && held.pool != NULL)
         driver.pool_destroy(held.pool);
-    printf("{\"result\": %d, \"index\": %d}\n", result, index);
-    return 0;
+    return keep_held(result, &held, index);
 }
 
 /* drop INDEX */
@@ -292,16 +332,24 @@ static int do_share(char **words) {
     return 0;
 }
 
-/* bring FILE or HANDLE: what `share` answered in another process */
+static int bring_file(const char *path) {
+    struct held held = {.form = form_named("physical-for-others")};
+    const int index = free_place();
+    const int file = open(path, O_RDWR | O_CLOEXEC);
+    if (index == MOST_HELD || file < 0)
+        return 1;
+    const int result = driver.physical_import(&held.physical, (void *)(intptr_t)file,
+                                              CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR);
+    close(file);
+    return keep_held(result, &held, index);
+}
+
+/* bring FILE or HANDLE: what `share` answered; for a file with the index to drop it by */
 static int do_bring(char **words) {
-    CUmemGenericAllocationHandle physical;
     CUipcMemHandle handle;
     CUdeviceptr pointer;
-    if (*words[1] == '/') {
-        const int file = open(words[1], O_RDWR | O_CLOEXEC);
-        return answer(driver.physical_import(&physical, (void *)(intptr_t)file,
-                                             CU_MEM_HANDLE_TYPE_POSIX_FILE_DESCRIPTOR));
-    }
+    if (*words[1] == '/')
+        return bring_file(words[1]);
     for (size_t i = 0; i < sizeof handle; i++) {
         unsigned byte = 0;
         sscanf(words[1] + 2 * i, "%2x", &byte);

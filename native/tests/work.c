@@ -23,7 +23,7 @@ static CUstream streams[3];
 static CUgreenCtx green;
 static CUgraph graph;
 static CUgraphExec executable;
-static CUdeviceptr word;
+static CUdeviceptr word, held;
 
 static int64_t now(void) {
     struct timespec time;
@@ -150,6 +150,42 @@ static void do_ungreen(char **words) {
     answer(cuGreenCtxDestroy(green));
 }
 
+/* enter: makes the green context current */
+static void do_enter(char **words) {
+    (void)words;
+    CUcontext entered;
+    const CUresult result = cuCtxFromGreenCtx(&entered, green);
+    answer(result != CUDA_SUCCESS ? result : cuCtxSetCurrent(entered));
+}
+
+/* leave: makes the primary one current again */
+static void do_leave(char **words) {
+    (void)words;
+    answer(cuCtxSetCurrent(context));
+}
+
+/* release: the primary context, for good */
+static void do_release(char **words) {
+    (void)words;
+    answer(cuDevicePrimaryCtxRelease(0));
+}
+
+/* alloc BYTES: one at a time */
+static void do_alloc(char **words) {
+    answer(cuMemAlloc(&held, strtoull(words[1], NULL, 10)));
+}
+
+/* free STREAM: that memory, when the stream comes to it */
+static void do_free(char **words) {
+    answer(cuMemFreeAsync(held, stream_of(words[1])));
+}
+
+/* free-now: that memory */
+static void do_free_now(char **words) {
+    (void)words;
+    answer(cuMemFree(held));
+}
+
 struct errand {
     CUstream stream;
     unsigned microseconds;
@@ -201,6 +237,11 @@ static void do_contexts(char **words) {
     answer(result != CUDA_SUCCESS ? result : back);
 }
 
+/* finish STREAM: waits for it */
+static void do_finish(char **words) {
+    answer(cuStreamSynchronize(stream_of(words[1])));
+}
+
 /* sync: the context */
 static void do_sync(char **words) {
     (void)words;
@@ -223,8 +264,15 @@ static const struct command {
     {"pass",     2, do_pass    },
     {"green",    0, do_green   },
     {"ungreen",  0, do_ungreen },
+    {"enter",    0, do_enter   },
+    {"leave",    0, do_leave   },
+    {"release",  0, do_release },
+    {"alloc",    1, do_alloc   },
+    {"free",     1, do_free    },
+    {"free-now", 0, do_free_now},
     {"thread",   3, do_thread  },
     {"contexts", 2, do_contexts},
+    {"finish",   1, do_finish  },
     {"sync",     0, do_sync    },
 };
 

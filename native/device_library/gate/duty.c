@@ -120,6 +120,7 @@ static int64_t step(unsigned cell, int64_t now) {
         if (now < duty->closes_at)
             return duty->closes_at;
         set_state(duty, cell, KS_GATE_CLOSING);
+        ks_marks_barrier();
     }
     return step_closing(duty, cell, now, start);
 }

@@ -53,7 +53,7 @@ static enum passage try_to_pass(struct ks_mark *mark, const struct ks_gate *gate
     if (atomic_load(&gate->state) == KS_GATE_OPEN)
         passage = !ks_meter_is_on(cell) || ks_meter_take(cell) ? PASSED : NO_CREDIT;
     if (passage == PASSED)
-        atomic_fetch_add_explicit(&mark->launches[cell], 1, memory_order_relaxed);
+        atomic_fetch_add_explicit(&mark->launches[cell], 1, memory_order_release);
     else
         atomic_fetch_sub(&mark->depth, 1);
     return passage;

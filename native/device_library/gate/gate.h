@@ -9,6 +9,7 @@
  * Mark and state work as in Dekker's algorithm: a thread sets its mark, then
  * checks the state; the agent sees the state closed, then checks the marks. So
  * once no mark is left after closing, no launch is on its way to the driver.
+ * The barrier between the two steps of a thread is the agent's to have (marks.h).
  */
 #ifndef KS_GATE_H
 #define KS_GATE_H
@@ -38,11 +39,11 @@ static inline CUresult ks_enter(CUstream stream) {
     if (__builtin_expect(mark == NULL, 0))
         return ks_enter_slowly(stream);
     const unsigned depth = atomic_load_explicit(&mark->depth, memory_order_relaxed);
-    atomic_store(&mark->depth, depth + 1);
+    ks_mark_inside(mark, depth + 1);
     const struct ks_gate *gate = atomic_load_explicit(&ks_fast_gate, memory_order_acquire);
     if (__builtin_expect(atomic_load(&gate->state) == KS_GATE_OPEN, 1)) {
         const uint64_t count = atomic_load_explicit(&mark->launches[0], memory_order_relaxed);
-        atomic_store_explicit(&mark->launches[0], count + 1, memory_order_relaxed);
+        atomic_store_explicit(&mark->launches[0], count + 1, memory_order_release);
         return CUDA_SUCCESS;
     }
     if (depth > 0)

@@ -9,9 +9,11 @@
 #include "system.h"
 
 #include <errno.h>
+#include <linux/membarrier.h>
 #include <sys/mman.h>
 
 #define MARKS_PER_CHUNK 64
+#define SETTLED_AFTER   KS_MILLISECOND
 
 struct chunk {
     struct chunk *next;
@@ -22,6 +24,7 @@ static struct chunk first_chunk;
 static ks_lock lock; /* of the list of chunks */
 
 _Thread_local struct ks_mark *ks_thread_mark;
+atomic_bool ks_marks_have_barrier;
 
 static bool is_dead(int thread) {
     return syscall(SYS_tgkill, getpid(), thread, 0) != 0 && errno == ESRCH;
@@ -100,12 +103,34 @@ struct ks_mark *ks_marks_own(void) {
     return ks_thread_mark;
 }
 
+static bool membarrier(int command) {
+    return syscall(SYS_membarrier, command, 0, 0) == 0;
+}
+
+void ks_marks_leave_barrier(void) {
+    if (membarrier(MEMBARRIER_CMD_REGISTER_PRIVATE_EXPEDITED))
+        atomic_store(&ks_marks_have_barrier, true);
+}
+
+/* A program may forbid the call by a seccomp filter at any time. Launches then have barriers of
+ * their own again; the marks that were set without one leave their processors' store buffers
+ * meanwhile, which takes far less. */
+void ks_marks_barrier(void) {
+    if (!atomic_load(&ks_marks_have_barrier) || membarrier(MEMBARRIER_CMD_PRIVATE_EXPEDITED))
+        return;
+    ks_debug("membarrier(2) is forbidden now: each launch has a barrier of its own");
+    atomic_store(&ks_marks_have_barrier, false);
+    ks_sleep(SETTLED_AFTER);
+}
+
+/* A launch is counted while its mark is set. So what is counted and not marked has reached the
+ * driver. */
 uint64_t ks_launches(unsigned cell) {
     uint64_t launches = 0;
     ks_acquire(&lock, KS_LOCK_MARKS);
     for (struct chunk *chunk = &first_chunk; chunk != NULL; chunk = chunk->next) {
         for (unsigned i = 0; i < MARKS_PER_CHUNK; i++)
-            launches += atomic_load_explicit(&chunk->marks[i].launches[cell], memory_order_relaxed);
+            launches += atomic_load_explicit(&chunk->marks[i].launches[cell], memory_order_acquire);
     }
     ks_release(&lock);
     return launches;
@@ -128,4 +153,5 @@ void ks_marks_forget(void) {
     first_chunk = (struct chunk){0};
     lock = (ks_lock){0};
     ks_thread_mark = NULL;
+    atomic_store(&ks_marks_have_barrier, false);
 }

@@ -37,7 +37,11 @@
     CALL(stream_wait_event, "cuStreamWaitEvent",                                                   \
          (CUstream stream, CUevent event, unsigned int flags))                                     \
     CALL(stream_synchronize, "cuStreamSynchronize", (CUstream stream))                             \
+    CALL(launch_host_function, "cuLaunchHostFunc",                                                 \
+         (CUstream stream, void (*function)(void *), void *data))                                  \
     CALL(memory_free_async, "cuMemFreeAsync", (CUdeviceptr pointer, CUstream stream))              \
+    CALL(physical_properties, "cuMemGetAllocationPropertiesFromHandle",                            \
+         (struct ks_allocation_properties * properties, CUmemGenericAllocationHandle handle))      \
     CALL(pool_of_device, "cuDeviceGetMemPool", (CUmemoryPool * pool, CUdevice device))             \
     CALL(default_pool, "cuDeviceGetDefaultMemPool", (CUmemoryPool * pool, CUdevice device))        \
     CALL(pool_get, "cuMemPoolGetAttribute", (CUmemoryPool pool, int attribute, void *value))       \

@@ -106,13 +106,24 @@ static bool is_known_abi(const char *base, int version, uint64_t flags, void *ad
             known == address);
 }
 
+/* The name of an ABI, such as cuMemAlloc_v2, where a driver answers to it: no other fits. */
+static void *swap_symbol(const char *name, void *address) {
+    const int index = find(name);
+    if (index < 0 || ks_hook_functions[index] == NULL)
+        return address;
+    ks_real_remember((enum ks_hook_index)index, address);
+    return ks_hook_functions[index];
+}
+
 void *ks_swap_versioned(const char *base, int version, uint64_t flags, void *address) {
     const struct range range = find_base(base);
     for (int index = range.first; index < range.end; index++) {
         if (ks_real_is((enum ks_hook_index)index, address))
             return ks_hook_functions[index] != NULL ? ks_hook_functions[index] : address;
     }
-    if (range.first == range.end || !is_known_abi(base, version, flags, address))
+    if (range.first == range.end)
+        return swap_symbol(base, address);
+    if (!is_known_abi(base, version, flags, address))
         return address;
     /* A driver may return an entry that it does not export: its ABI then follows from the version.
      * Functions without a stream have no per-thread twin. */

@@ -17,9 +17,7 @@
 #include <dlfcn.h>
 #include <stdbool.h>
 
-#ifndef __x86_64__
-#error "the entries of dlsym and dlvsym are written for x86-64"
-#endif
+#if defined(__x86_64__)
 
 __asm__(".text\n"
         ".globl dlsym\n"
@@ -66,6 +64,38 @@ __asm__(".text\n"
         "jmpq *%rax\n"
         ".cfi_endproc\n"
         ".size dlvsym, .-dlvsym\n");
+
+#elif defined(__aarch64__)
+
+/* `keep` and `restore` are for a third argument. Where to go is in a register through which a jump
+ * may enter a function under branch target identification. */
+#define ENTRY(name, keep, restore)                                                                 \
+    ".globl " name "\n"                                                                            \
+    ".type " name ", %function\n" name ":\n"                                                       \
+    ".cfi_startproc\n"                                                                             \
+    "hint #34\n" /* bti c */                                                                       \
+    "stp x29, x30, [sp, #-48]!\n"                                                                  \
+    ".cfi_def_cfa_offset 48\n"                                                                     \
+    ".cfi_offset x29, -48\n"                                                                       \
+    ".cfi_offset x30, -40\n"                                                                       \
+    "mov x29, sp\n"                                                                                \
+    "stp x0, x1, [sp, #16]\n" keep "mov x2, x30\n"                                                 \
+    "bl ks_route_" name "\n"                                                                       \
+    "mov x16, x0\n" restore "ldp x0, x1, [sp, #16]\n"                                              \
+    "ldp x29, x30, [sp], #48\n"                                                                    \
+    ".cfi_def_cfa_offset 0\n"                                                                      \
+    ".cfi_restore x29\n"                                                                           \
+    ".cfi_restore x30\n"                                                                           \
+    "br x16\n"                                                                                     \
+    ".cfi_endproc\n"                                                                               \
+    ".size " name ", .-" name "\n"
+
+__asm__(".text\n" ENTRY("dlsym", "", "")
+            ENTRY("dlvsym", "str x2, [sp, #32]\n", "ldr x2, [sp, #32]\n"));
+
+#else
+#error "the entries of dlsym and dlvsym are written for x86-64 and aarch64"
+#endif
 
 typedef void *dlsym_function(void *handle, const char *name);
 typedef void *dlvsym_function(void *handle, const char *name, const char *version);

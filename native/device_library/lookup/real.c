@@ -12,7 +12,7 @@ static const char *const names[KS_HOOKS] = {
 #undef HOOK_NAME
 };
 
-static void *_Atomic real_functions[KS_HOOKS];
+void *_Atomic ks_real_functions[KS_HOOKS];
 
 static int driver_lacks_it(void) {
     return CUDA_ERROR_NOT_FOUND;
@@ -31,28 +31,25 @@ static void *exported(const char *name, bool load) {
     return ks_library_symbol(is_nvml(name) ? "libnvidia-ml.so.1" : "libcuda.so.1", name, load);
 }
 
-void *ks_real(enum ks_hook_index index, const void *hook) {
-    void *real = atomic_load_explicit(&real_functions[index], memory_order_relaxed);
-    if (real != NULL)
-        return real;
+void *ks_find_real(enum ks_hook_index index, const void *hook) {
     const char *name = names[index];
-    real = exported(name, true);
+    void *real = exported(name, true);
     if (real == NULL || real == hook)
         return is_nvml(name) ? (void *)nvml_lacks_it : (void *)driver_lacks_it;
-    atomic_store_explicit(&real_functions[index], real, memory_order_relaxed);
+    atomic_store_explicit(&ks_real_functions[index], real, memory_order_relaxed);
     return real;
 }
 
 bool ks_real_is(enum ks_hook_index index, void *address) {
-    if (atomic_load_explicit(&real_functions[index], memory_order_relaxed) == address)
+    if (atomic_load_explicit(&ks_real_functions[index], memory_order_relaxed) == address)
         return true;
     if (exported(names[index], false) != address)
         return false;
-    atomic_store_explicit(&real_functions[index], address, memory_order_relaxed);
+    atomic_store_explicit(&ks_real_functions[index], address, memory_order_relaxed);
     return true;
 }
 
 void ks_real_remember(enum ks_hook_index index, void *address) {
     if (exported(names[index], false) == NULL)
-        atomic_store_explicit(&real_functions[index], address, memory_order_relaxed);
+        atomic_store_explicit(&ks_real_functions[index], address, memory_order_relaxed);
 }

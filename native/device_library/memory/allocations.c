@@ -120,16 +120,23 @@ bool ks_allocations_find(enum ks_kind kind, uint64_t handle, struct ks_allocatio
     return entry != NULL;
 }
 
+#define ANY_USES UINT32_MAX
+
 bool ks_allocations_take(enum ks_kind kind, uint64_t handle, struct ks_allocation *allocation) {
+    return ks_allocations_take_marked(kind, handle, ANY_USES, allocation);
+}
+
+bool ks_allocations_take_marked(enum ks_kind kind, uint64_t handle, uint32_t uses,
+                                struct ks_allocation *allocation) {
     struct table *table = enter(handle);
     struct ks_allocation *entry = find(table, kind, handle);
-    const bool known = entry != NULL;
-    if (known) {
+    const bool taken = entry != NULL && (uses == ANY_USES || entry->uses == uses);
+    if (taken) {
         *allocation = *entry;
         erase(table, entry);
     }
     ks_release(&table->lock);
-    return known;
+    return taken;
 }
 
 void ks_allocations_use(enum ks_kind kind, uint64_t handle) {
@@ -184,11 +191,21 @@ static unsigned erase_all(bool (*matches)(const struct ks_allocation *entry, uin
     return erased;
 }
 
+void ks_allocations_settle(const struct ks_allocation *allocation) {
+    if (allocation->kind == KS_HOST_MEMORY || allocation->kind == KS_HOST_REGISTERED) {
+        ks_account_unpin(allocation->bytes);
+        return;
+    }
+    if (allocation->kind == KS_SPILLED || allocation->kind == KS_SPILLED_FREED)
+        ks_account_unspill(allocation->bytes);
+    ks_account_give_back(allocation->cell, allocation->bytes);
+}
+
 static bool ends_with_context(const struct ks_allocation *entry, uint64_t context) {
     const bool ends =
         entry->kind != KS_NOTHING && entry->kind <= KS_LAST_OF_CONTEXT && entry->owner == context;
     if (ends)
-        ks_account_give_back(entry->cell, entry->bytes);
+        ks_allocations_settle(entry);
     return ends;
 }
 
@@ -202,6 +219,38 @@ static bool is_of_pool(const struct ks_allocation *entry, uint64_t pool) {
 
 unsigned ks_allocations_drop_pool(uint64_t pool) {
     return erase_all(is_of_pool, pool);
+}
+
+bool ks_allocations_search(ks_allocation_order *is_better, const struct ks_allocation *wanted,
+                           struct ks_allocation *best) {
+    bool found = false;
+    for (unsigned i = 0; i < TABLES; i++) {
+        ks_acquire(&tables[i].lock, KS_LOCK_ALLOCATIONS);
+        for (size_t place = 0; place < tables[i].capacity; place++) {
+            const struct ks_allocation *entry = &tables[i].entries[place];
+            if (is_better(entry, found ? best : NULL, wanted)) {
+                *best = *entry;
+                found = true;
+            }
+        }
+        ks_release(&tables[i].lock);
+    }
+    return found;
+}
+
+bool ks_allocations_change(const struct ks_allocation *seen, const struct ks_allocation *next) {
+    struct table *table = enter(seen->handle);
+    struct ks_allocation *entry = find(table, seen->kind, seen->handle);
+    const bool is_as_seen =
+        entry != NULL && entry->bytes == seen->bytes && entry->owner == seen->owner;
+    if (is_as_seen) {
+        entry->kind = next->kind;
+        entry->bytes = next->bytes;
+        entry->owner = next->owner;
+        entry->cell = next->cell;
+    }
+    ks_release(&table->lock);
+    return is_as_seen;
 }
 
 static bool take_tile(struct table *table, uint64_t array, struct ks_allocation *allocation) {

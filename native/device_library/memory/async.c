@@ -10,6 +10,7 @@
 #include "lookup/real.h"
 #include "memory/charge.h"
 #include "memory/pools.h"
+#include "memory/spill.h"
 #include "session.h"
 
 /* The device on which a stream of the application runs. */
@@ -24,13 +25,27 @@ static bool device_of_stream(CUstream stream, CUdevice *device) {
     return result == CUDA_SUCCESS;
 }
 
+/* The driver is asked as seldom as can be: each question takes as long as all else here. Where the
+ * session has one GPU, all contexts are on that one, and its pool is remembered as that of device
+ * 0. */
 static struct ks_pool *pool_of_stream(CUstream stream) {
-    CUdevice device;
+    const bool is_only = ks_session_cells() == 1;
+    CUdevice device = 0;
     CUmemoryPool handle;
-    if (!device_of_stream(stream, &device) ||
+    uint64_t seen;
+    if (!is_only && !device_of_stream(stream, &device))
+        return NULL;
+    struct ks_pool *pool = ks_pool_known(device, &seen);
+    if (pool != NULL)
+        return pool;
+    const CUdevice place = device;
+    if ((is_only && !device_of_stream(stream, &device)) ||
         KS_DRIVER(pool_of_device)(&handle, device) != CUDA_SUCCESS)
         return NULL;
-    return ks_pool_of_device(handle, device);
+    pool = ks_pool_of_device(handle, device);
+    if (pool != NULL)
+        ks_pool_remember(place, seen, pool);
+    return pool;
 }
 
 /* At the limit, an allocation may still use room that the pool has; `promised` is how much of it.
@@ -119,9 +134,13 @@ int cuMemAllocFromPoolAsync_ptsz(CUdeviceptr *pointer, size_t bytes, CUmemoryPoo
     if (!ks_session_is_open() || ks_is_captured(stream))                                           \
         return (call);                                                                             \
     if (ks_pool_frees(pointer, &allocation))                                                       \
-        return ks_pool_freed(&allocation, call);                                                   \
+        return ks_pool_frees_later(&allocation, call);                                             \
     if (ks_allocations_take(KS_MEMORY, pointer, &allocation))                                      \
         return ks_freed(&allocation, call);                                                        \
+    if (ks_allocations_find(KS_SPILLED, pointer, &allocation))                                     \
+        return ks_spill_free_in_stream(&allocation, stream);                                       \
+    if (ks_spill_is_freed(pointer))                                                                \
+        return CUDA_ERROR_INVALID_VALUE;                                                           \
     return (call)
 
 int cuMemFreeAsync(CUdeviceptr pointer, CUstream stream) {

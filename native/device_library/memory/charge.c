@@ -6,6 +6,7 @@
 #include "memory/graphs.h"
 #include "memory/pools.h"
 #include "memory/reserve.h"
+#include "memory/spill.h"
 #include "session.h"
 #include "system.h"
 
@@ -29,7 +30,7 @@ bool ks_describe(struct ks_allocation *allocation, enum ks_kind kind, uint64_t b
     if (!ks_session_is_open() || !ks_current_cell(&cell))
         return false;
     fill(allocation, kind, cell, bytes, refusal);
-    allocation->owner = (uint64_t)(uintptr_t)ks_current_context();
+    allocation->owner = (uint64_t)(uintptr_t)ks_owning_context();
     return true;
 }
 
@@ -55,6 +56,7 @@ bool ks_fits(unsigned cell, uint64_t bytes) {
 CUresult ks_charge(unsigned cell, uint64_t bytes) {
     if (ks_fits(cell, bytes))
         return CUDA_SUCCESS;
+    ks_spill_free_reached();
     ks_reserves_return(cell);
     if (ks_fits(cell, bytes))
         return CUDA_SUCCESS;
@@ -73,8 +75,11 @@ CUresult ks_book(struct ks_allocation *allocation, uint64_t handle, CUresult res
                  void (*undo)(uint64_t handle)) {
     if (result == CUDA_SUCCESS) {
         allocation->handle = handle;
-        if (ks_allocations_add(allocation))
+        if (ks_allocations_add(allocation)) {
+            if (allocation->kind == KS_SPILLED)
+                ks_account_spill(allocation->bytes);
             return CUDA_SUCCESS;
+        }
         undo(handle);
         result = CUDA_ERROR_OUT_OF_MEMORY;
     }
@@ -84,7 +89,7 @@ CUresult ks_book(struct ks_allocation *allocation, uint64_t handle, CUresult res
 
 CUresult ks_freed(const struct ks_allocation *allocation, CUresult result) {
     if (result == CUDA_SUCCESS)
-        ks_account_give_back(allocation->cell, allocation->bytes);
+        ks_allocations_settle(allocation);
     else
         ks_allocations_add(allocation);
     return result;

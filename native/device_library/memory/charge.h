@@ -57,6 +57,10 @@ void ks_memory_of_context_ended(CUcontext context);
 /* The body of an allocation in the current context whose size is known beforehand: `call` calls the
  * driver, which writes to `place`. */
 #define KS_ALLOCATE(kind, size, place, call, undo)                                                 \
+    KS_ALLOCATE_AND(kind, size, place, call, result, undo)
+
+/* The same; `after` is what the driver's `result` becomes. */
+#define KS_ALLOCATE_AND(kind, size, place, call, after, undo)                                      \
     struct ks_allocation allocation;                                                               \
     CUresult result;                                                                               \
     if (!ks_describe(&allocation, kind, size, &result))                                            \
@@ -66,6 +70,7 @@ void ks_memory_of_context_ended(CUcontext context);
     if (result != CUDA_SUCCESS)                                                                    \
         return result;                                                                             \
     result = (call);                                                                               \
+    result = (after);                                                                              \
     return ks_book(&allocation, KS_HANDLE(result, place), result, undo)
 
 /* The body of a free. The handle leaves the table before the driver can hand it out again. */

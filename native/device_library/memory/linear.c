@@ -6,6 +6,7 @@
 #include "lookup/real.h"
 #include "memory/charge.h"
 #include "memory/pools.h"
+#include "memory/spill.h"
 
 /* Rows of a pitched allocation are padded at least to this. */
 #define PITCH_GRANULE 512u
@@ -19,7 +20,8 @@ int cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int bytes) {
 }
 
 int cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
-    KS_ALLOCATE(KS_MEMORY, ks_taken(bytes), pointer, KS_REAL(cuMemAlloc_v2)(pointer, bytes), undo);
+    KS_ALLOCATE_AND(KS_MEMORY, ks_taken(bytes), pointer, KS_REAL(cuMemAlloc_v2)(pointer, bytes),
+                    ks_spill(&allocation, result, pointer, bytes), undo);
 }
 
 /* Charged in full wherever its pages are: all of it may be on the GPU at once. */
@@ -52,7 +54,15 @@ static CUresult correct(struct ks_allocation *allocation, uint64_t bytes, CUdevi
     return CUDA_SUCCESS;
 }
 
-#define KS_ALLOCATE_PITCHED(call)                                                                  \
+static CUresult spill_pitched(struct ks_allocation *allocation, CUresult result,
+                              CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height) {
+    result = ks_spill(allocation, result, pointer, pitched_bytes(width, height));
+    if (result == CUDA_SUCCESS && allocation->kind == KS_SPILLED)
+        *pitch = ks_round_up(width, PITCH_GRANULE);
+    return result;
+}
+
+#define KS_ALLOCATE_PITCHED(call, after)                                                           \
     struct ks_allocation allocation;                                                               \
     CUresult result;                                                                               \
     if (!ks_describe(&allocation, KS_MEMORY, ks_taken(pitched_bytes(width, height)), &result))     \
@@ -62,18 +72,20 @@ static CUresult correct(struct ks_allocation *allocation, uint64_t bytes, CUdevi
     if (result != CUDA_SUCCESS)                                                                    \
         return result;                                                                             \
     result = (call);                                                                               \
+    result = (after);                                                                              \
     if (result == CUDA_SUCCESS)                                                                    \
         result = correct(&allocation, (uint64_t)*pitch * height, *pointer);                        \
     return ks_book(&allocation, KS_HANDLE(result, pointer), result, undo)
 
 int cuMemAllocPitch(CUdeviceptr_v1 *pointer, unsigned int *pitch, unsigned int width,
                     unsigned int height, unsigned int element) {
-    KS_ALLOCATE_PITCHED(KS_REAL(cuMemAllocPitch)(pointer, pitch, width, height, element));
+    KS_ALLOCATE_PITCHED(KS_REAL(cuMemAllocPitch)(pointer, pitch, width, height, element), result);
 }
 
 int cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t height,
                        unsigned int element) {
-    KS_ALLOCATE_PITCHED(KS_REAL(cuMemAllocPitch_v2)(pointer, pitch, width, height, element));
+    KS_ALLOCATE_PITCHED(KS_REAL(cuMemAllocPitch_v2)(pointer, pitch, width, height, element),
+                        spill_pitched(&allocation, result, pointer, pitch, width, height));
 }
 
 /* ---- free -------------------------------------------------------------------- */
@@ -85,6 +97,10 @@ int cuMemAllocPitch_v2(CUdeviceptr *pointer, size_t *pitch, size_t width, size_t
         return ks_freed(&allocation, call);                                                        \
     if (ks_pool_frees(pointer, &allocation))                                                       \
         return ks_pool_freed(&allocation, call);                                                   \
+    if (ks_allocations_take(KS_SPILLED, pointer, &allocation))                                     \
+        return ks_freed(&allocation, call);                                                        \
+    if (ks_spill_is_freed(pointer))                                                                \
+        return CUDA_ERROR_INVALID_VALUE;                                                           \
     return (call)
 
 int cuMemFree(CUdeviceptr_v1 pointer) {

@@ -12,11 +12,17 @@
 #include "session.h"
 
 #define CREATED_MAX 256
-#define POOLS_MAX   (CREATED_MAX + 64) /* with those of devices */
+#define DEVICES_MAX 64
+#define POOLS_MAX   (CREATED_MAX + DEVICES_MAX)
 
 static ks_lock lock; /* held while an entry is taken */
 static struct ks_pool pools[POOLS_MAX];
 static atomic_uint places; /* so many entries, from the first, have ever been used */
+
+/* The pools that devices allocate from, where they are known: the index of the entry + 1 in the
+ * lower half. The upper half is a new number whenever the application may have chosen others. */
+static _Atomic uint64_t known_pools[DEVICES_MAX];
+static atomic_uint choices;
 
 /* With the lock of the reserve held: the handle of a pool that ends is not used. */
 static bool get(const struct ks_reserve *reserve, int attribute, uint64_t *bytes) {
@@ -114,6 +120,27 @@ struct ks_pool *ks_pool_of_device(CUmemoryPool handle, CUdevice device) {
     return book(handle, ks_cell_of_device(device), POOLS_MAX);
 }
 
+struct ks_pool *ks_pool_known(CUdevice device, uint64_t *seen) {
+    *seen = 0;
+    if (device < 0 || device >= DEVICES_MAX)
+        return NULL;
+    *seen = atomic_load_explicit(&known_pools[device], memory_order_acquire);
+    const uint32_t found = (uint32_t)*seen;
+    return found != 0 ? &pools[found - 1] : NULL;
+}
+
+void ks_pool_remember(CUdevice device, uint64_t seen, const struct ks_pool *pool) {
+    if (device >= 0 && device < DEVICES_MAX)
+        atomic_compare_exchange_strong(&known_pools[device], &seen,
+                                       seen + (uint64_t)(pool - pools) + 1);
+}
+
+static void forget_known(void) {
+    const uint64_t next = (uint64_t)(atomic_fetch_add(&choices, 1) + 1) << 32;
+    for (unsigned device = 0; device < DEVICES_MAX; device++)
+        atomic_store(&known_pools[device], next);
+}
+
 static bool is_on_device(const struct ks_location *location, CUdevice *device) {
     *device = location->type == CU_MEM_LOCATION_TYPE_DEVICE ? location->id : location->device;
     return location->type == CU_MEM_LOCATION_TYPE_DEVICE ||
@@ -173,6 +200,21 @@ CUresult ks_pool_freed(const struct ks_allocation *allocation, CUresult result) 
     return result;
 }
 
+CUresult ks_pool_frees_later(const struct ks_allocation *allocation, CUresult result) {
+    struct ks_pool *pool = (struct ks_pool *)allocation->owner;
+    if (result != CUDA_SUCCESS) {
+        ks_allocations_add(allocation);
+        return result;
+    }
+    ks_reserve_has_less(&pool->reserve);
+    if (atomic_load(&pool->state) == KS_POOL_LIVES)
+        return result; /* if it ends now, it ends after this piece is gone */
+    ks_acquire(&pool->reserve.lock, KS_LOCK_RESERVE);
+    free_if_empty(pool);
+    ks_release(&pool->reserve.lock);
+    return result;
+}
+
 /* Takes the lock of a pool that is charged; false if the entry has none. */
 static bool enter(struct ks_pool *pool) {
     if (atomic_load(&pool->handle) == NULL)
@@ -206,6 +248,7 @@ void ks_pools_synchronized(void) {
 }
 
 void ks_pools_context_ended(uint64_t in_use) {
+    forget_known();
     for (unsigned i = 0; i < atomic_load(&places); i++) {
         struct ks_pool *pool = &pools[i];
         if (!enter(pool))
@@ -224,6 +267,7 @@ void ks_pools_context_ended(uint64_t in_use) {
 
 void ks_pools_forget(void) {
     lock = (ks_lock){0};
+    forget_known();
     for (unsigned i = 0; i < POOLS_MAX; i++) {
         pools[i].reserve.lock = (ks_lock){0};
         atomic_store(&pools[i].handle, NULL);
@@ -273,7 +317,20 @@ int cuMemPoolDestroy(CUmemoryPool handle) {
         ks_reserve_look(&pool->reserve);
     set_state(pool, KS_POOL_ENDS);
     const CUresult result = KS_REAL(cuMemPoolDestroy)(handle);
+    forget_known(); /* its device allocates from its default pool again */
     set_state(pool, result == CUDA_SUCCESS ? KS_POOL_ENDED : KS_POOL_LIVES);
+    return result;
+}
+
+int cuDeviceSetMemPool(CUdevice device, CUmemoryPool pool) {
+    const CUresult result = KS_REAL(cuDeviceSetMemPool)(device, pool);
+    forget_known();
+    return result;
+}
+
+int cuMemSetMemPool(struct ks_location *location, int type, CUmemoryPool pool) {
+    const CUresult result = KS_REAL(cuMemSetMemPool)(location, type, pool);
+    forget_known();
     return result;
 }
 

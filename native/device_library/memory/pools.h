@@ -27,6 +27,14 @@ struct ks_pool {
 /* The pool that a device allocates from; NULL if the list is full. */
 struct ks_pool *ks_pool_of_device(CUmemoryPool handle, CUdevice device);
 
+/* The pool that was found for a device before; NULL if it has to be asked for again. `*seen` is for
+ * ks_pool_remember(). */
+struct ks_pool *ks_pool_known(CUdevice device, uint64_t *seen);
+
+/* Remembers what was found after ks_pool_known(), unless another pool may have been chosen since.
+ */
+void ks_pool_remember(CUdevice device, uint64_t seen, const struct ks_pool *pool);
+
 /* A pool that the application names; NULL if there is no such pool. */
 struct ks_pool *ks_pool_of_handle(CUmemoryPool handle);
 
@@ -36,6 +44,10 @@ bool ks_pool_frees(CUdeviceptr pointer, struct ks_allocation *allocation);
 
 /* After that call, with the driver's result. */
 CUresult ks_pool_freed(const struct ks_allocation *allocation, CUresult result);
+
+/* The same, if the memory is freed when a stream gets there: the pool gives none of it back before
+ * the next synchronisation. */
+CUresult ks_pool_frees_later(const struct ks_allocation *allocation, CUresult result);
 
 /* After a synchronisation, at which the driver returns what pools do not use. */
 void ks_pools_synchronized(void);

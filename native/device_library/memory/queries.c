@@ -16,9 +16,11 @@ void ks_memory_as_seen(unsigned cell, uint64_t *available, uint64_t *total) {
     const uint64_t charged = ks_account_charged(cell);
     const uint64_t rest = overhead < limit ? limit - overhead : 0;
     const uint64_t left = charged < rest ? rest - charged : 0;
-    if (limit < *total)
+    /* Where what does not fit is spilled, all of the limit can be allocated. */
+    const bool spills = ks_session_is_oversubscribed(cell);
+    if (limit < *total || spills)
         *total = limit;
-    if (left < *available)
+    if (left < *available || spills)
         *available = left;
 }
 
@@ -60,9 +62,10 @@ int cuMemGetInfo_v2(size_t *available, size_t *total) {
 
 static uint64_t total_as_seen(CUdevice device, uint64_t total) {
     const int cell = ks_cell_of_device(device);
-    if (cell == KS_NO_CELL || ks_session_memory_limit((unsigned)cell) > total)
+    if (cell == KS_NO_CELL)
         return total;
-    return ks_session_memory_limit((unsigned)cell);
+    const uint64_t limit = ks_session_memory_limit((unsigned)cell);
+    return limit < total || ks_session_is_oversubscribed((unsigned)cell) ? limit : total;
 }
 
 int cuDeviceTotalMem(unsigned int *bytes, CUdevice device) {

@@ -78,7 +78,7 @@ static uint64_t settle(struct ks_reserve *reserve) {
     if (bytes > reserve->charged) {
         missing = bytes - reserve->charged;
         reserve->charged = bytes;
-    } else if (reserve->under_way == 0) {
+    } else if (reserve->under_way == 0 && bytes < reserve->charged) {
         ks_account_give_back(reserve->cell, reserve->charged - bytes);
         reserve->charged = bytes;
     }

@@ -4,6 +4,7 @@
  */
 #include "lookup/real.h"
 #include "memory/pools.h"
+#include "memory/spill.h"
 
 static CUresult synchronized(CUresult result) {
     if (result == CUDA_SUCCESS)
@@ -11,12 +12,18 @@ static CUresult synchronized(CUresult result) {
     return result;
 }
 
+static CUresult context_synchronized(CUresult result) {
+    if (result == CUDA_SUCCESS)
+        ks_spill_free_reached();
+    return synchronized(result);
+}
+
 int cuCtxSynchronize(void) {
-    return synchronized(KS_REAL(cuCtxSynchronize)());
+    return context_synchronized(KS_REAL(cuCtxSynchronize)());
 }
 
 int cuCtxSynchronize_v2(CUcontext context) {
-    return synchronized(KS_REAL(cuCtxSynchronize_v2)(context));
+    return context_synchronized(KS_REAL(cuCtxSynchronize_v2)(context));
 }
 
 int cuStreamSynchronize(CUstream stream) {

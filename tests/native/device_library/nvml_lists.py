@@ -122,6 +122,11 @@ def ask_bar1() -> None:
     answer(nvml.nvmlDeviceGetBAR1MemoryInfo(device, memory), memory=list(memory))
 
 
+def ask_rates() -> None:
+    percent = (c_uint * 2)()
+    answer(nvml.nvmlDeviceGetUtilizationRates(device, percent), percent=list(percent))
+
+
 COMMANDS: dict[str, Callable[..., None]] = {
     "alloc": alloc,
     "list": ask_list,
@@ -130,6 +135,7 @@ COMMANDS: dict[str, Callable[..., None]] = {
     "samples": ask_samples,
     "usages": ask_usages,
     "bar1": ask_bar1,
+    "rates": ask_rates,
 }
 
 

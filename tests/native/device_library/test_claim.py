@@ -39,11 +39,11 @@ def test_a_grant_that_is_not_active_permits_nothing(
     [
         b"",
         b"\0" * 128,
-        PAGE_HEADER.pack(PAGE_MAGIC, VERSION + 1, 128, 1, GrantState.ACTIVE) + bytes(64),
-        PAGE_HEADER.pack(PAGE_MAGIC, VERSION, 128, 0, GrantState.ACTIVE) + bytes(64),
-        PAGE_HEADER.pack(PAGE_MAGIC, VERSION, 128, 17, GrantState.ACTIVE) + bytes(64),
-        PAGE_HEADER.pack(PAGE_MAGIC, VERSION, 64, 1, GrantState.ACTIVE) + bytes(64),
-        PAGE_HEADER.pack(PAGE_MAGIC, VERSION, 128, 1, GrantState.ACTIVE),
+        PAGE_HEADER.pack(PAGE_MAGIC, VERSION + 1, 128, 1, GrantState.ACTIVE, 0) + bytes(64),
+        PAGE_HEADER.pack(PAGE_MAGIC, VERSION, 128, 0, GrantState.ACTIVE, 0) + bytes(64),
+        PAGE_HEADER.pack(PAGE_MAGIC, VERSION, 128, 17, GrantState.ACTIVE, 0) + bytes(64),
+        PAGE_HEADER.pack(PAGE_MAGIC, VERSION, 64, 1, GrantState.ACTIVE, 0) + bytes(64),
+        PAGE_HEADER.pack(PAGE_MAGIC, VERSION, 128, 1, GrantState.ACTIVE, 0),
     ],
     ids=["empty", "zeros", "version", "no cell", "too many cells", "size", "cut off"],
 )
@@ -87,10 +87,42 @@ def test_a_table_of_the_driver_is_handed_out_and_told_of_where_somebody_asks(
         "print(json.dumps({'result': result}), flush=True)\n"
         "input()\n"
     )
-    not_supported = 801
+    invalid_value = 1
     with machine.run([sys.executable, "-c", program], {"KUBESHARE_DEBUG": "1"}) as probe:
-        assert probe.answer() == {"result": not_supported}
-        assert "export table 6bd5fb6c-...: result 801" in probe.errors()
+        assert probe.answer() == {"result": invalid_value}
+        assert "export table 6bd5fb6c-...: result 1" in probe.errors()
+
+
+def test_a_context_that_a_table_made_is_refused_when_a_thread_takes_it(folder: Path) -> None:
+    """The CUDA runtime's way to primary contexts is not hooked."""
+    state = folder / "gpus"
+    state.mkdir()
+    machine = Machine(state, profile="V100x2")
+    program = (
+        "import ctypes, json\n"
+        "cuda = ctypes.CDLL('libcuda.so.1')\n"
+        "table = ctypes.POINTER(ctypes.c_void_p)()\n"
+        "name = bytes.fromhex('6bd5fb6c5bf4e74a8987d93912fd9df9')\n"
+        "assert cuda.cuInit(0) == cuda.cuGetExportTable(ctypes.byref(table), name) == 0\n"
+        "kind = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p, ctypes.c_int)\n"
+        "made, current = (ctypes.c_void_p * 2)(), ctypes.c_void_p()\n"
+        "for device in (0, 1):\n"
+        "    at = ctypes.addressof(made) + 8 * device\n"
+        "    assert kind(table[2])(at, device) == 0\n"
+        "own, other = map(ctypes.c_void_p, made)\n"
+        "answer = [cuda.cuCtxSetCurrent(own), cuda.cuCtxSetCurrent(other),\n"
+        "          cuda.cuCtxPushCurrent(other), cuda.cuCtxPushCurrent_v2(other)]\n"
+        "cuda.cuCtxGetCurrent(ctypes.byref(current))\n"
+        "answer.append(current.value == own.value)\n"
+        "print(json.dumps({'results': answer}), flush=True)\n"
+    )
+    with (
+        FakeSession(folder, [machine.grant(0)]) as session,
+        machine.run([sys.executable, "-c", program], session.environment) as probe,
+    ):
+        refused = [NOT_PERMITTED] * 3
+        assert probe.answer() == {"results": [0, *refused, True]}
+        session.accept()
 
 
 def test_a_path_too_long_for_an_address_is_reached_too(machine: Machine, folder: Path) -> None:

@@ -7,7 +7,15 @@ from pathlib import Path
 
 import pytest
 
-from fakes.session import MIB, Connection, FakeSession, Machine, Probe, eventually
+from fakes.session import (
+    MIB,
+    Connection,
+    FakeSession,
+    Machine,
+    Probe,
+    eventually,
+    waits_for_its_turn,
+)
 from kubeshare import native
 from kubeshare.tokens.wire.protocol import MessageType
 
@@ -66,14 +74,19 @@ TESTS = Path(__file__).parents[2]
 APART = f"import site, runpy, sys; site.addsitedir({str(Path(sys.prefix) / 'clients')!r}); "
 
 
-@pytest.fixture(params=["bindings", "core", "numba"])
+def command_of(client: str) -> list[str]:
+    """What runs one of `clients/`."""
+    program = CLIENTS / f"with_{client}.py"
+    run = f"sys.path.insert(0, {str(TESTS)!r}); runpy.run_path({str(program)!r})"
+    return [sys.executable, "-c", APART + run]
+
+
+@pytest.fixture(params=["bindings", "core", "numba", "runtime"])
 def client(
     request: pytest.FixtureRequest, machine: Machine, session: FakeSession
 ) -> Iterator[tuple[Probe, Connection]]:
     """A Python client of PyPI, unchanged, and its connection; the gate is open once."""
-    program = CLIENTS / f"with_{request.param}.py"
-    run = f"sys.path.insert(0, {str(TESTS)!r}); runpy.run_path({str(program)!r})"
-    with machine.run([sys.executable, "-c", APART + run], session.environment) as started:
+    with machine.run(command_of(request.param), session.environment) as started:
         yield started, session.accept()
 
 
@@ -94,14 +107,7 @@ def test_a_python_client_lives_within_its_share(
     assert session.charged() >= 500 * MIB
     assert "CUDA_ERROR_OUT_OF_MEMORY" in str(do("alloc", 600 * MIB))
     for command in [("launch", 1000), ("fill", MIB)]:
-        busy_ns = machine.gpu()["busy_ns"]
-        program.send(*command)
-        connection.expect(MessageType.WANT)
-        assert program.is_silent()
-        assert machine.gpu()["busy_ns"] == busy_ns
-        session.open()
-        assert program.answer()["error"] is None
-        session.drain(connection)
+        waits_for_its_turn(machine, session, connection, program, *command)
     assert program.finish() == 0
     assert eventually(lambda: session.charged() == 0)
 
@@ -129,6 +135,41 @@ def test_cuda_cores_graphs_wait_and_its_memory_resources_are_limited(
     session.open()
     assert program.answer()["error"] is None
     session.drain(connection)
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("client", ["runtime"], indirect=True)
+def test_kernels_of_code_that_nvcc_compiled_wait_and_a_reset_gives_all_back(
+    machine: Machine, session: FakeSession, client: tuple[Probe, Connection]
+) -> None:
+    program, connection = client
+    program.do("register", 0, expect=None)
+    waits_for_its_turn(machine, session, connection, program, "launch_registered", 1000)
+    for _ in range(2):
+        program.do("alloc", 64 * MIB, expect=None)
+        assert session.charged() == 64 * MIB
+        program.do("reset", 0, expect=None)
+        assert session.charged() == 0
+
+
+@pytest.mark.slow
+def test_the_runtime_gets_no_context_on_a_gpu_of_another_container(folder: Path) -> None:
+    state = folder / "gpus"
+    state.mkdir()
+    machine = Machine(state, profile="V100x2")
+    with (
+        FakeSession(folder, [machine.grant(0)]) as session,
+        machine.run(command_of("runtime"), session.environment) as program,
+    ):
+        session.accept()
+        program.send("use", 1)
+        assert program.answer() == {"error": "cudaErrorNotPermitted"}
+        program.send("use", 0)
+        assert program.answer() == {"error": None}
+        session.open()
+        program.send("launch", 1000)
+        assert program.answer() == {"error": None}
+        assert [machine.gpu(gpu)["busy_ns"] for gpu in (0, 1)] == [STEP_NS, 0]
 
 
 def test_nvidia_smi_shows_the_claim_and_its_own_processes(

@@ -1,10 +1,13 @@
 """Launches pass when the gate is open, and wait when it is not."""
 
+import subprocess
 from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
 from fakes.session import FakeSession, Machine, Probe
+from kubeshare import native
 from kubeshare.tokens.wire.protocol import VERSION, GrantState, MessageType
 
 pytestmark = pytest.mark.native
@@ -21,6 +24,15 @@ PATHS = [
 ]
 NOT_PERMITTED = 800
 MICROSECONDS = 1000
+
+
+@pytest.mark.parametrize("barrier", ["kernel", "launches", "forbidden"])
+def test_no_launch_passes_a_closed_gate_unseen(barrier: str) -> None:
+    """Whoever has the barrier between a launch's mark and its look at the gate."""
+    command = [str(native.path("tests/marks-test")), barrier, "2000"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=DEADLINE_S)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.startswith("2000 rounds")
 
 
 @pytest.mark.parametrize("how", ["kernel", "ex", "cooperative"])

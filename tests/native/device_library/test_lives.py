@@ -107,3 +107,16 @@ def test_a_signal_handler_may_exit_while_its_thread_allocates(
         step(probe, "ready")
         assert probe.process.wait(DEADLINE_S) == EXITED
     assert eventually(lambda: session.charged() == 0)
+
+
+def test_work_that_functions_of_exit_do_is_done_whenever_they_were_registered(
+    session: FakeSession, start: Callable[[str], Probe]
+) -> None:
+    probe = start("atexit")
+    session.accept()
+    step(probe, "ready")
+    session.open()
+    step(probe, "after cuInit")
+    step(probe, "before cuInit")
+    assert probe.process.wait(DEADLINE_S) == EXITED
+    assert eventually(lambda: session.charged() == 0)

@@ -103,6 +103,14 @@ def test_cu_get_proc_address_gives_the_hook_of_the_abi_that_was_asked_for(
         assert ask(where, way, base, version, flags) == of_driver(expected), (base, version)
 
 
+def test_the_names_of_abis_are_none_for_cu_get_proc_address(where: Probe) -> None:
+    bases = {row.base for row in driver_rows()}
+    for row in driver_rows():
+        if row.body and row.symbol not in bases:
+            for flags in (0, PER_THREAD):
+                assert ask(where, "address", row.symbol, NEWEST, flags) == of_driver(None)
+
+
 def test_every_abi_of_every_name_is_found_by_its_symbol(where: Probe) -> None:
     for row in driver_rows():
         assert ask(where, "symbol", row.symbol) == of_driver(row)
@@ -211,6 +219,12 @@ def test_a_function_that_the_driver_does_not_export_is_hooked_by_its_version(
 
 def test_the_hook_of_such_a_function_calls_the_one_that_the_driver_gave(hidden: Probe) -> None:
     assert ask(hidden, "call", "cuMemGetInfo", 12000) == {"result": 4201}
+
+
+def test_where_a_driver_answers_to_the_name_of_an_abi_that_is_hooked(hidden: Probe) -> None:
+    answer = ask(hidden, "address", "cuMemGetInfo_v2", 2000, 0)
+    assert answer == {"file": OURS, "name": "cuMemGetInfo_v2", "error": False}
+    assert ask(hidden, "call", "cuMemGetInfo_v2", 2000) == {"result": 4201}
 
 
 def test_an_abi_that_is_newer_than_the_list_is_handed_out_as_it_is(hidden: Probe) -> None:

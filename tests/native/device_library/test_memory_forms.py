@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from fakes.session import MIB, FakeSession, Machine, Probe
+from kubeshare.tokens.files import counters
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
 
@@ -18,7 +19,7 @@ PATHS = [
     ),
 ]
 LIMIT = 1024 * MIB
-OUT_OF_MEMORY = 2
+INVALID_VALUE, OUT_OF_MEMORY = 1, 2
 
 # What takes memory of the GPU; sizes of a half and of several pages of 2 MiB, and of no round
 # number of them where the form allows it.
@@ -32,6 +33,7 @@ TAKING = {
     "stream-of-first": (600, 40 * MIB),
     "pool": (600, 40 * MIB),
     "pool-destroyed": (600, 40 * MIB),
+    "pool-chosen": (600, 40 * MIB),
     "physical": (8 * MIB,),
     "mapped": (8 * MIB,),
     "retained": (8 * MIB,),
@@ -57,11 +59,11 @@ TAKING = {
 }
 PAGE = 2 * MIB
 CHUNK = 32 * MIB  # what the driver takes at once for a pool
-POOLED = {"stream", "stream-of-first", "stream-at-once", "pool", "pool-destroyed"}
+POOLED = {"stream", "stream-of-first", "stream-at-once", "pool", "pool-destroyed", "pool-chosen"}
 # Graphs that hold no memory between their launches find that of each other.
 SHARING = {"graph-that-frees", "captured"}
 # What takes none.
-FREE = ["host", "physical-of-host", "array-sparse", "array-deferred"]
+FREE = ["host", "host-registered", "physical-of-host", "array-sparse", "array-deferred"]
 
 
 def begin(session: FakeSession, probe: Probe) -> None:
@@ -134,7 +136,7 @@ def test_what_the_driver_refuses_is_not_charged_in_any_form(
         stranger.do("retain", 0)
         stranger.do("hold", "linear", machine.gpu()["total_memory"])
         begin(session, probe)
-        for form in TAKING:
+        for form in TAKING.keys() - {"managed"}:  # which the host has room for
             probe.do("hold", form, 8 * MIB, expect=OUT_OF_MEMORY)
             assert session.charged() == 0, form
 
@@ -161,3 +163,23 @@ def test_each_form_is_charged_to_the_gpu_that_it_takes_memory_of(folder: Path) -
                 assert session.charged(1 - cell) == 0, form
                 probe.do("drop", index)
                 assert session.charged(cell) == machine.gpu(gpu)["used_memory"] == 0, form
+
+
+@pytest.mark.parametrize("path", PATHS)
+def test_memory_of_the_host_is_counted_while_it_is_pinned(
+    machine: Machine, session: FakeSession, path: str
+) -> None:
+    with machine.start(session.environment, path) as probe:
+        begin(session, probe)
+        held = [probe.do("hold", form, 3 * MIB)["index"] for form in ("host", "host-registered")]
+        assert pinned(session) == 6 * MIB
+        probe.do("drop", held.pop())
+        assert pinned(session) == 3 * MIB
+        probe.do("hold", "host-registered", 0, expect=INVALID_VALUE)
+        assert pinned(session) == 3 * MIB
+        probe.do("release", 0)
+        assert pinned(session) == 0, "it ends with its context"
+
+
+def pinned(session: FakeSession) -> int:
+    return counters.read(session.counters)[0].host_memory_bytes

@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 
 from fakes.session import MIB, FakeSession, Machine, Probe
+from kubeshare.tokens.files import counters
 from kubeshare.tokens.wire import protocol
 from kubeshare.tokens.wire.protocol import GrantState
 
@@ -15,6 +16,7 @@ CHUNK = 32 * MIB  # what the driver takes at once for a pool
 OUT_OF_MEMORY = 2
 NOT_PERMITTED = 800
 STACK_SIZE, MALLOC_HEAP = 0, 2
+COUNTS = 8  # in a slot, behind used and pid
 THREADS = 80 * 2048  # that a V100 can run at once
 
 
@@ -65,6 +67,21 @@ def test_a_pool_with_room_gives_out_at_the_limit_what_fits_it(
     assert session.charged() == taken(machine) == LIMIT
     probe.do("hold", "stream", 16 * MIB, expect=OUT_OF_MEMORY)
     assert taken(machine) == LIMIT
+
+
+def test_the_pool_that_the_device_allocates_from_now_is_charged(
+    machine: Machine, session: FakeSession, probe: Probe
+) -> None:
+    begin(session, probe)
+    for reserved, form in enumerate(["stream", "pool-chosen", "pool-chosen"], start=1):
+        index = probe.do("hold", form, 600)["index"]
+        assert session.charged() == taken(machine) == reserved * CHUNK
+    probe.do("hold", "stream", CHUNK - MIB)  # beside 600 bytes of the last one
+    assert session.charged() == taken(machine) == 3 * CHUNK
+    probe.do("drop", index)  # with its pool, which memory is still held of
+    assert session.charged() == taken(machine)
+    probe.do("hold", "stream", CHUNK - MIB)  # from the device's own
+    assert session.charged() == taken(machine) == 3 * CHUNK
 
 
 def test_a_pool_does_not_grow_where_no_chunk_is_left(
@@ -190,6 +207,75 @@ def test_who_shares_memory_pays_for_it_and_nobody_else(
         assert session.charged() == taken(machine) == LIMIT
 
 
+def test_memory_that_its_own_process_imports_is_charged_until_its_last_handle_goes(
+    machine: Machine, session: FakeSession, probe: Probe
+) -> None:
+    begin(session, probe)
+    imported = []
+    for _ in range(8):
+        index = probe.do("hold", "physical-for-others", LIMIT // 8)["index"]
+        imported.append(probe.do("bring", probe.do("share", index)["shared"])["index"])
+        probe.do("drop", index)
+    assert session.charged() == taken(machine) == LIMIT
+    probe.do("hold", "linear", 1, expect=OUT_OF_MEMORY)
+    for index in imported:
+        probe.do("drop", index)
+    assert session.charged() == taken(machine) == 0
+
+
+@pytest.mark.parametrize("first", ["small", "large"])
+def test_imported_memory_that_ends_crosswise_is_never_charged_too_little(
+    machine: Machine, session: FakeSession, probe: Probe, first: str
+) -> None:
+    begin(session, probe)
+    small = probe.do("hold", "physical-for-others", 128 * MIB)["index"]
+    large = probe.do("hold", "physical-for-others", 512 * MIB)["index"]
+    exported = [probe.do("share", index)["shared"] for index in (small, large)]
+    of_small, of_large = (probe.do("bring", file)["index"] for file in exported)
+    for index in (small, large) if first == "small" else (large, small):
+        probe.do("drop", index)
+    assert session.charged() == taken(machine) == 640 * MIB
+    probe.do("drop", of_small)
+    assert session.charged() == taken(machine) == 512 * MIB
+    probe.do("drop", of_large)
+    assert session.charged() == taken(machine) == 0
+
+
+def test_memory_imported_before_an_export_takes_no_charge_of_it(
+    machine: Machine, session: FakeSession, probe: Probe
+) -> None:
+    begin(session, probe)
+    with machine.start(session.environment) as other:
+        begin(session, other)
+        index = other.do("hold", "physical-for-others", 128 * MIB)["index"]
+        probe.do("bring", other.do("share", index)["shared"])
+        index = probe.do("hold", "physical-for-others", 512 * MIB)["index"]
+        probe.do("share", index)
+        probe.do("drop", index)
+        assert session.charged() == 128 * MIB
+
+
+def test_memory_of_another_gpu_takes_no_charge(folder: Path) -> None:
+    state = folder / "gpus"
+    state.mkdir()
+    machine = Machine(state, profile="V100x2")
+    grants = [machine.grant(gpu) for gpu in (0, 1)]
+    with (
+        FakeSession(folder, grants) as session,
+        machine.start(session.environment) as one,
+        machine.start(session.environment) as other,
+    ):
+        begin(session, one)
+        begin(session, other)
+        other.do("retain", 1)
+        theirs = other.do("hold", "physical-for-others-of-second", 128 * MIB)["index"]
+        index = one.do("hold", "physical-for-others", 512 * MIB)["index"]
+        one.do("share", index)
+        one.do("bring", other.do("share", theirs)["shared"])
+        one.do("drop", index)
+        assert (session.charged(0), session.charged(1)) == (0, 128 * MIB)
+
+
 def test_a_count_that_somebody_has_cleared_does_not_wrap_around(
     session: FakeSession, probe: Probe
 ) -> None:
@@ -204,6 +290,21 @@ def test_a_count_that_somebody_has_cleared_does_not_wrap_around(
     assert probe.do("info")["free"] == LIMIT
     probe.do("hold", "linear", LIMIT)
     probe.do("hold", "linear", 1, expect=OUT_OF_MEMORY)
+
+
+def test_counts_for_people_do_not_wrap_around(session: FakeSession, probe: Probe) -> None:
+    """The container can clear them, as it can all of that file."""
+    begin(session, probe)
+    held = [probe.do("hold", form, 3 * MIB)["index"] for form in ("host", "linear")]
+    (process,) = counters.processes(session.counters)
+    assert (process.host_memory_bytes, process.memory_bytes[0]) == (3 * MIB, 4 * MIB)
+    with session.counters.open("r+b") as file:
+        file.seek(protocol.COUNTERS_HEADER.size + COUNTS)
+        file.write(bytes(protocol.COUNTERS_SLOT.size - COUNTS))
+    for index in held:
+        probe.do("drop", index)
+    (process,) = counters.processes(session.counters)
+    assert (process.host_memory_bytes, process.memory_bytes[0]) == (0, 0)
 
 
 def test_memory_that_is_unmapped_to_sleep_is_for_others_until_it_wakes(

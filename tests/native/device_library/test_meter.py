@@ -50,16 +50,17 @@ def test_short_and_long_kernels_go_on_without_help(
 def test_who_waits_for_credit_is_not_idle(
     machine: Machine, session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
-    idle_ns, began_ns = 0, 1
-    while idle_ns < began_ns:  # a busy machine may launch so late that it was idle before
+    def is_idle_at_the_end() -> bool:
         connection.send(MessageType.WATCH, 0, session.page.epoch(0))
         began_ns = machine.stat()["now_ns"]
         probe.do("launch", "kernel", 80_000, 8)
         probe.do("sync")
         idle = connection.receive()
         assert idle.type is MessageType.IDLE
-        idle_ns = idle.time_ns
-    assert idle_ns - began_ns >= 8 * 80 * MILLISECOND_NS
+        return bool(idle.time_ns - began_ns >= 8 * 80 * MILLISECOND_NS)
+
+    # A busy machine may keep the program from a launch so long that it is idle before.
+    assert eventually(is_idle_at_the_end, within_s=40)
 
 
 @pytest.mark.serial

@@ -8,6 +8,7 @@ import pytest
 
 from fakes.session import MIB, FakeSession, Machine, Probe
 from kubeshare import native
+from kubeshare.tokens.wire.protocol import PAGE_HEADER
 
 pytestmark = pytest.mark.native
 
@@ -97,3 +98,39 @@ def test_the_drivers_refusals_are_passed_on(asking: Probe) -> None:
 def test_the_window_to_the_memory_is_as_large_as_the_limit(asking: Probe) -> None:
     asking.do("alloc", 24 * MIB)
     assert asking.do("bar1")["memory"] == [1024 * MIB, 1000 * MIB, 24 * MIB]
+
+
+# Utilisation: the stub says 80 and 60. A time that has not come yet keeps the average as it is,
+# however long the question takes.
+NEVER = 2**62
+LONG_AGO = 0
+
+
+@pytest.mark.parametrize(
+    ("used", "at_ns", "percent"),
+    [(500_000, NEVER, [50, 50]), (700_000, NEVER, [70, 60]), (900_000, NEVER, [80, 60])],
+)
+def test_utilisation_of_the_gpu_is_the_sessions_at_most(
+    session: FakeSession, asking: Probe, used: int, at_ns: int, percent: list[int]
+) -> None:
+    session.page.set_use(0, used, at_ns)
+    assert asking.do("rates")["percent"] == percent
+
+
+def test_utilisation_fades_while_the_gate_is_closed_and_grows_while_it_is_open(
+    session: FakeSession, asking: Probe
+) -> None:
+    session.page.set_use(0, 900_000, LONG_AGO)
+    assert asking.do("rates")["percent"] == [0, 0]
+    session.open()
+    assert asking.do("rates")["percent"] == [80, 60], "alone: what the whole GPU does"
+
+
+def test_on_a_page_of_an_earlier_daemon_utilisation_is_the_whole_gpus(
+    session: FakeSession, asking: Probe
+) -> None:
+    with (session.folder / "page").open("r+b") as page:
+        *header, _ = PAGE_HEADER.unpack(page.read(PAGE_HEADER.size))
+        page.seek(0)
+        page.write(PAGE_HEADER.pack(*header, 0))
+    assert asking.do("rates")["percent"] == [80, 60]

@@ -51,6 +51,34 @@ def test_a_process_that_closes_the_counters_keeps_its_charge(
         assert session.charged() == 1024 * MIB
 
 
+def test_files_of_a_program_in_place_of_the_librarys_are_left_alone(
+    machine: Machine, session: FakeSession, probe: Probe
+) -> None:
+    """As after `close_range(3, ~0)`: connection and account go on by other descriptors."""
+    probe.do("init")
+    probe.do("retain", 0)
+    connection = session.accept()
+    session.open()
+    probe.do("alloc", 1024 * MIB)
+    assert probe.do("usurp")["count"] == 2
+
+    assert probe.do("info")["free"] == 0
+    probe.do("alloc", 1, expect=OUT_OF_MEMORY)
+    with machine.start(session.environment) as other:
+        other.do("init")
+        other.do("retain", 0)
+        session.accept()
+        other.do("alloc", 1, expect=OUT_OF_MEMORY)
+    session.close()
+    renewed = session.accept()
+    assert connection.is_closed()
+    probe.send("launch", "kernel", 1000, 1)
+    renewed.expect(MessageType.WANT)
+    session.open()
+    assert probe.answer()["result"] == 0
+    probe.do("usurped")
+
+
 def test_a_process_that_has_lost_its_name_gets_it_back(session: FakeSession, probe: Probe) -> None:
     probe.do("init")
     probe.do("retain", 0)

@@ -204,6 +204,15 @@ def test_the_table_of_allocations(variant: str) -> None:
     assert (done.returncode, done.stderr) == (0, "")
 
 
+@pytest.mark.parametrize("barrier", ["kernel", "launches"])
+def test_no_launch_passes_a_closed_gate_unseen(variant: str, barrier: str) -> None:
+    program = native.folder() / variant / "tests" / "marks-test"
+    done = subprocess.run(
+        [program, barrier, "500"], capture_output=True, text=True, check=False, timeout=DEADLINE_S
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+
+
 @pytest.mark.parametrize("order", ["right", "wrong", "twice", "tried"])
 def test_a_thread_that_breaks_the_order_of_locks_is_stopped(variant: str, order: str) -> None:
     program = native.folder() / variant / "tests" / "lock-order-test"

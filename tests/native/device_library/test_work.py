@@ -5,7 +5,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from fakes.session import Connection, FakeSession, Machine, Probe, eventually
+from fakes.session import MIB, Connection, FakeSession, Machine, Probe, eventually
 from kubeshare.tokens.files import counters
 from kubeshare.tokens.wire.protocol import GateState, MessageType
 
@@ -117,6 +117,22 @@ def test_work_of_a_green_context_is_waited_for_when_it_was_ended(
     assert machine.gpu()["busy_ns"] == 200 * MILLISECOND_NS
     work.do("destroy", GREEN)
     work.do("end", 0)
+
+
+@pytest.mark.parametrize("last", ["ungreen", "release"])
+@pytest.mark.usefixtures("connection")
+def test_memory_of_a_green_context_ends_with_the_primary_one(
+    machine: Machine, session: FakeSession, work: Probe, last: str
+) -> None:
+    work.do("green")
+    work.do("enter")
+    work.do("alloc", 8 * MIB)
+    work.do("leave")
+    charged = session.charged()
+    work.do("ungreen" if last == "release" else "release")
+    assert session.charged() == machine.gpu()["used_memory"] == charged > 8 * MIB
+    work.do(last)
+    assert session.charged() == machine.gpu()["used_memory"] == 0
 
 
 def test_the_streams_that_a_green_context_left_hide_no_other_work(

@@ -14,6 +14,7 @@ def converse(
     alloc: Callable[[int], object],
     launch: Callable[[int], None],
     fill: Callable[[int], None],
+    drop: Callable[[], None] = lambda: None,
     **more: Callable[[int], object],
 ) -> None:
     """Obeys until standard input ends.
@@ -23,6 +24,7 @@ def converse(
         alloc: takes bytes, and keeps them.
         launch: a kernel of so many microseconds, and waits for it.
         fill: takes bytes, has the GPU write them, gives them back.
+        drop: gives back what is not in use; what was kept is not any more.
         more: other commands by name; what they return is kept.
     """
     kept = []
@@ -36,6 +38,9 @@ def converse(
                 kept.append(alloc(int(numbers[0])))
             elif name == "launch":
                 launch(int(numbers[0]))
+            elif name == "drop":
+                kept.clear()
+                drop()
             elif name == "fill":
                 fill(int(numbers[0]))
             else:
