@@ -1,0 +1,1 @@
+"""`kubeshare usage`: reports who used how much of the GPUs."""

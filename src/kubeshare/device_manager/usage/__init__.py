@@ -1,0 +1,1 @@
+"""Keeps the number of accounts within what the configuration says."""
