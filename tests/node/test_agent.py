@@ -24,7 +24,7 @@ from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.resources import PODS, RESOURCE_SLICES
-from kubeshare.node import agent, lock
+from kubeshare.node import agent
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.paths import NodePaths
 from kubeshare.node.proto import dra_pb2
@@ -39,7 +39,7 @@ class Lab:
     Attributes:
         kubelet: the node's kubelet.
         paths: the node's folders.
-        used: what the agent locked, and where it looked for the API server and the driver.
+        used: where it looked for the API server and the driver.
     """
 
     def __init__(
@@ -49,12 +49,8 @@ class Lab:
         self.paths = paths
         self.server = server
         self.used: list[object] = []
-        monkeypatch.setattr(lock, "acquire", self._acquire)
         monkeypatch.setattr(Client, "connect", self._connect)
         monkeypatch.setattr(agent, "NvmlGpus", self._gpus)
-
-    async def _acquire(self, path: Path) -> None:
-        self.used.append(path)
 
     def _connect(self, kubeconfig: str) -> Client:
         self.used.append(kubeconfig)
@@ -136,7 +132,6 @@ def test_a_pod_gets_its_part_from_placeholder_to_release(
             assert program.name == "kubeshare-node-agent"
             assert program.health is not None
             assert lab.used == [
-                lab.paths.plugin_folder / "agent.lock",
                 "kubeconfig",
                 Path("/driver"),
             ]

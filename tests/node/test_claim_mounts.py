@@ -68,17 +68,19 @@ def test_all_processes_of_the_machine_are_asked(tmp_path: Path) -> None:
         (folder / "ns").mkdir(parents=True)
         (folder / "ns/mnt").symlink_to(namespace)
         (folder / "mountinfo").write_text(text + "\n")
+    pod = "01234567-89ab-cdef-0123-456789abcdef"
+    (tmp_path / "7/cgroup").write_text(f"0::/kubepods/pod{pod}/{'0' * 64}/pod{pod[::-1]}\n")
     (tmp_path / "8/mountinfo").unlink()  # of the same namespace as the other
     (tmp_path / "9").mkdir()  # it has ended
     (tmp_path / "cpuinfo").write_text("")
 
     mounts = ClaimMounts(CLAIMS, OWN, tmp_path)
 
-    assert mounts.of_all_processes() == {"a-uid"}
+    assert mounts.of_all_processes() == {"a-uid": {pod}}
     assert mounts.of_process(7) == ("a-uid",)
 
 
 def test_on_this_machine_no_process_has_a_claim_of_this_folder(tmp_path: Path) -> None:
     mounts = ClaimMounts(tmp_path / "claims")
     assert mounts.of_process(os.getpid()) == ()
-    assert mounts.of_all_processes() == set()
+    assert mounts.of_all_processes() == {}

@@ -1,7 +1,9 @@
 """The node agent as a program: its options, and how it fails."""
 
+import asyncio
 import sys
 from collections.abc import Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
@@ -9,11 +11,13 @@ import pytest
 
 from kubeshare import native
 from kubeshare.node import __main__ as program
+from kubeshare.node import lock, run_mount
 from kubeshare.node.agent import Settings
 from kubeshare.node.library import LibraryError
 from kubeshare.node.paths import NodePaths
 
 LIBRARY: Any = object()
+MOUNTER: Any = object()
 
 
 class Ran:
@@ -23,11 +27,18 @@ class Ran:
         self.settings: Settings | None = None
         self.installed: list[tuple[Path, Path]] = []
         self.error: Exception | None = None
+        self.locked: list[Path] = []
+        self.is_locked_out = False
+        self.return_code = 0
+        self.unmounted: list[Path] = []
         monkeypatch.setattr(program, "configure_logging", lambda: None)
         monkeypatch.setattr(native, "path", Path)
         monkeypatch.setattr(program, "install", self._install)
+        monkeypatch.setattr(program, "HostMounter", lambda: MOUNTER)
         monkeypatch.setattr(program, "build", self._build)
         monkeypatch.setattr(program, "run_program", self._run)
+        monkeypatch.setattr(lock, "acquire", self._lock)
+        monkeypatch.setattr(run_mount, "take_away", lambda at, _: self.unmounted.append(at))
 
     def _install(self, source: Path, folder: Path) -> object:
         if self.error:
@@ -35,13 +46,20 @@ class Ran:
         self.installed.append((source, folder))
         return LIBRARY
 
-    def _build(self, settings: Settings) -> str:
+    async def _lock(self, path: Path) -> None:
+        self.locked.append(path)
+        if self.is_locked_out:
+            raise OSError
+
+    async def _build(self, settings: Settings) -> str:
+        assert self.locked == [settings.paths.lock]
         self.settings = settings
         return "program"
 
     def _run(self, build: Callable[[], Any]) -> int:
-        assert build() == "program"
-        return 7
+        with suppress(OSError):
+            assert asyncio.run(build()) == "program"
+        return self.return_code
 
 
 @pytest.fixture
@@ -58,8 +76,10 @@ def run(monkeypatch: pytest.MonkeyPatch, *arguments: str) -> int:
 
 def test_in_its_pod_it_needs_no_options(monkeypatch: pytest.MonkeyPatch, ran: Ran) -> None:
     monkeypatch.setenv("NODE_NAME", "n1")
+    ran.return_code = 7
     assert run(monkeypatch) == 7
     paths = NodePaths(Path("/"))
+    assert ran.unmounted == []
     assert ran.installed == [(Path(native.DEVICE_LIBRARY), paths.library_folder)]
     assert ran.settings == Settings(
         node="n1",
@@ -69,7 +89,17 @@ def test_in_its_pod_it_needs_no_options(monkeypatch: pytest.MonkeyPatch, ran: Ra
         escapes="report",
         kubeconfig=None,
         port=None,
+        mounter=MOUNTER,
     )
+
+
+@pytest.mark.parametrize("is_locked_out", [False, True])
+def test_only_the_agent_that_held_the_lock_unmounts_the_run_folder_as_it_ends(
+    monkeypatch: pytest.MonkeyPatch, ran: Ran, *, is_locked_out: bool
+) -> None:
+    ran.is_locked_out = is_locked_out
+    assert run(monkeypatch, "--node", "n1") == 0
+    assert ran.unmounted == ([] if is_locked_out else [NodePaths(Path("/")).run_folder])
 
 
 def test_options(monkeypatch: pytest.MonkeyPatch, ran: Ran, tmp_path: Path) -> None:
@@ -84,6 +114,7 @@ def test_options(monkeypatch: pytest.MonkeyPatch, ran: Ran, tmp_path: Path) -> N
         kubeconfig="k",
         port=9,
     )
+    assert ran.unmounted == [], "it has mounted nothing there"
 
 
 @pytest.mark.parametrize(
@@ -133,7 +164,8 @@ def test_help_explains_each_option(
     )
     escapes = (
         " what to do, besides reporting it, about a process of a pod with a share that uses a GPU "
-        "without the device library, or more memory than its limit (default report)\n"
+        "without the device library, or more memory than its limit, on nodes without the label "
+        "kubeshare.nthu/escapes (default report)\n"
     )
     for words in (
         attaches,

@@ -299,3 +299,30 @@ def test_the_grants_of_a_former_boot_are_void_and_those_of_this_one_are_not(
         start(agent, boot(name))
     assert left == [1, 1, 0]
     assert prepared.holders("red") == ["a"], "it may be started again"
+
+
+def test_the_cdi_specs_of_a_former_boot_are_removed_where_run_survives_it(
+    prepared: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    folder = paths.dynamic_cdi_folder
+    theirs = folder / "nvidia.yaml"
+    theirs.write_text("kind: nvidia.com/gpu")
+    left: list[set[str]] = []
+
+    def boot(name: str) -> Act[None]:
+        async def begin(running: Agent) -> None:
+            running.void_former_boot(name)
+            running.reconciler.start()
+            left.append(cdi.claims(folder))
+
+        return begin
+
+    (claim,) = cdi.claims(folder)
+    start(agent, boot("first"))
+    for stale in ("without-a-grant", "begun"):
+        cdi.write_claim(folder, stale, {})
+    start(agent, boot("first"))
+    start(agent, boot("second"))
+
+    assert left == [{claim}, {claim}, set()]
+    assert theirs.exists()

@@ -4,19 +4,22 @@ import argparse
 import os
 import sys
 from pathlib import Path
-from typing import get_args
 
 import structlog
 
 from kubeshare import native
-from kubeshare.kube.controller.runtime import EXIT_UNREACHABLE, run_program
+from kubeshare.kube.controller.runtime import EXIT_UNREACHABLE, Program, run_program
 from kubeshare.kube.logs import configure_logging
+from kubeshare.node import lock, run_mount
 from kubeshare.node.agent import Settings, build
-from kubeshare.node.escapes.watcher import EscapePolicy
+from kubeshare.node.escapes.policy import POLICIES
 from kubeshare.node.library import LibraryError, install
 from kubeshare.node.paths import NodePaths
+from kubeshare.node.run_mount import HostMounter
 
 log = structlog.get_logger(__name__)
+
+_ROOT = Path("/")
 
 
 def main() -> int:
@@ -36,14 +39,15 @@ def main() -> int:
         help="folder below which the GPU driver is installed (default %(default)s)",
     )
     parser.add_argument(
-        "--root", type=Path, default=Path("/"), help="where the node's file system is mounted (/)"
+        "--root", type=Path, default=_ROOT, help="where the node's file system is mounted (/)"
     )
     parser.add_argument(
         "--escapes",
-        choices=get_args(EscapePolicy),
+        choices=POLICIES,
         default="report",
         help="what to do, besides reporting it, about a process of a pod with a share that uses "
-        "a GPU without the device library, or more memory than its limit (default %(default)s)",
+        "a GPU without the device library, or more memory than its limit, on nodes without the "
+        "label kubeshare.nthu/escapes (default %(default)s)",
     )
     parser.add_argument("--kubeconfig", help="default: KUBECONFIG, or the pod's own account")
     parser.add_argument("--port", type=int, help="serve /livez, /readyz and /metrics there")
@@ -65,8 +69,25 @@ def main() -> int:
         escapes=arguments.escapes,
         kubeconfig=arguments.kubeconfig,
         port=arguments.port,
+        mounter=HostMounter() if arguments.root == _ROOT else None,
     )
-    return run_program(lambda: build(settings))
+    return _run(settings)
+
+
+def _run(settings: Settings) -> int:
+    is_only_agent = False
+
+    async def start() -> Program:
+        nonlocal is_only_agent
+        # Held until the process ends, however it ends.
+        await lock.acquire(settings.paths.lock)
+        is_only_agent = True
+        return await build(settings)
+
+    return_code = run_program(start)
+    if is_only_agent and return_code == 0 and settings.mounter is not None:
+        run_mount.take_away(settings.paths.run_folder, settings.mounter)
+    return return_code
 
 
 if __name__ == "__main__":

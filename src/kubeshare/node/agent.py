@@ -10,7 +10,7 @@ from kubeshare.kube.cache.store import Change
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.controller.runtime import Program
-from kubeshare.node import boot, lock
+from kubeshare.node import boot, run_mount
 from kubeshare.node.claim_mounts import ClaimMounts
 from kubeshare.node.cpu.binder import CpuBinder
 from kubeshare.node.cpu.cores import read_cores
@@ -19,19 +19,22 @@ from kubeshare.node.degraded_gpus import DegradedGpus
 from kubeshare.node.device_plugin.gpushare import GpushareResources
 from kubeshare.node.device_plugin.vcuda import VcudaResources
 from kubeshare.node.display.pages import Display
-from kubeshare.node.dra.account import OnEnded, ignore
-from kubeshare.node.dra.claim_users import ClaimInUse, ClaimUsers
+from kubeshare.node.dra.claim_users import ClaimInUse, ClaimUsers, PodsOfClaim
 from kubeshare.node.dra.driver import ClaimReference, Driver, PreparedDevice
 from kubeshare.node.dra.grants import Grants
 from kubeshare.node.dra.prepare import Preparer
 from kubeshare.node.dra.release import Releaser
 from kubeshare.node.dra.resource_slice import SlicePublisher
+from kubeshare.node.dra.unreadable_grants import UnreadableGrants
 from kubeshare.node.dra.unrecorded_grants import UnrecordedGrants
+from kubeshare.node.escapes.policy import EscapePolicy, NodeEscapePolicy
 from kubeshare.node.escapes.sampling import Sampler
-from kubeshare.node.escapes.watcher import EscapePolicy, EscapeWatch
+from kubeshare.node.escapes.watcher import EscapeWatch
 from kubeshare.node.gpus.discovery import GpuProcess, NvmlGpus
 from kubeshare.node.gpus.dra_gpus import DraGpus
 from kubeshare.node.gpus.inventory import Gpus, GpusInUse, Inventory
+from kubeshare.node.gpus.metrics import GpuMetrics
+from kubeshare.node.gpus.oversubscription import MemoryOversubscription
 from kubeshare.node.gpus.placeholder_gpu import AllocatedGpus, PlaceholderGpus
 from kubeshare.node.gpus.pod_resources import (
     allocated_gpus,
@@ -44,13 +47,17 @@ from kubeshare.node.node_view import NodePod, NodeView
 from kubeshare.node.paths import NodePaths
 from kubeshare.node.processes import HasProcesses, has_processes
 from kubeshare.node.reconcile import Reconciler
+from kubeshare.node.run_mount import Mounter
+from kubeshare.node.usage.accounts import NodeClock, UsageAccounts
+from kubeshare.node.usage.publisher import UsagePublisher
+from kubeshare.node.usage.records import RecordFolder
 from kubeshare.tokens.client import ask_snapshot
 from kubeshare.tokens.files.run_folder import Paths
 
 
 @dataclass(frozen=True)
 class Settings:
-    """The command line's options, and the installed device library."""
+    """The command line's options, the installed device library, and who mounts on the node."""
 
     node: str
     paths: NodePaths
@@ -59,6 +66,7 @@ class Settings:
     escapes: EscapePolicy = "report"
     kubeconfig: str | None = None
     port: int | None = None
+    mounter: Mounter | None = None
 
 
 class NodeGpus(Gpus, Protocol):
@@ -90,12 +98,14 @@ class Agent:
         paths: the node's folders and sockets.
         gpus: reads its GPUs.
         library: the installed device library.
-        escapes: what to do, besides reporting, about processes that bypass the library.
+        escapes: what to do, besides reporting, about processes that bypass the library, where no
+            label of the node says it.
         allocated: which GPUs a pod was allocated; asks the kubelet by default.
         in_use: which GPUs pods use as whole GPUs; asks the kubelet by default.
         claim_in_use: whether a claim has a user here; asks kubelet and kernel by default.
+        pods_of_claim: which pods have processes with a claim; asks the kernel by default.
         has_processes: whether a pod has a process here; asks the kernel by default.
-        on_grant_ended: receives the final account of each grant.
+        clock: of this node.
 
     Attributes:
         events: the recorder, which the program runs.
@@ -113,8 +123,9 @@ class Agent:
         allocated: AllocatedGpus | None = None,
         in_use: GpusInUse | None = None,
         claim_in_use: ClaimInUse | None = None,
+        pods_of_claim: PodsOfClaim | None = None,
         has_processes: HasProcesses = has_processes,
-        on_grant_ended: OnEnded = ignore,
+        clock: NodeClock | None = None,
     ) -> None:
         self.view = NodeView(client, node)
         self.dra_gpus = DraGpus(client, node)
@@ -126,6 +137,7 @@ class Agent:
             lambda: self.gpushare.nodes.store.get(node),
             self._unrecorded_changed,
         )
+        self.oversubscription = MemoryOversubscription(self.events)
         socket, uuid_of = paths.pod_resources_socket, self.dra_gpus.uuid
         self.inventory = Inventory(
             client,
@@ -135,13 +147,23 @@ class Agent:
             drivers=self.dra_gpus.drivers,
             in_use=in_use or (None if allocated else partial(gpus_in_use, socket, uuid_of)),
             unrecorded=self.unrecorded.report,
+            memory_factor=self.oversubscription.micros,
         )
         self.view.pods.subscribe(self._pod_changed)
         self.dra_gpus.reflector.subscribe(lambda _: self.inventory.refresh_soon())
         self._run_folder = paths.run_folder
         self.degraded_gpus = DegradedGpus(self.view, Paths(paths.run_folder))
         self.gpushare = GpushareResources(client, node, paths, self.inventory, self.events)
+        self.oversubscription.follow(self.gpushare.nodes, self.inventory.refresh_soon)
         self.vcuda = VcudaResources(node, paths, self.gpushare.nodes, self.inventory)
+        self.usage = UsageAccounts(
+            self.view,
+            self.grants,
+            RecordFolder(paths.usage_folder),
+            lambda: self.gpushare.configuration.now().usage,
+            clock or NodeClock(),
+        )
+        self.usage_publisher = UsagePublisher(client, self.usage)
         self.preparer = Preparer(
             client,
             self.view,
@@ -151,9 +173,10 @@ class Agent:
             cdi_folders=[paths.static_cdi_folder, paths.dynamic_cdi_folder],
             gpus_of_others=None if allocated else partial(self._gpus_of_others, socket),
             gpushare=self.gpushare.settings,
+            on_started=self.usage.start,
         )
         self.releaser = Releaser(
-            client, self.view, self.grants, paths.dynamic_cdi_folder, on_grant_ended
+            client, self.view, self.grants, paths.dynamic_cdi_folder, self.usage.end
         )
         self.placeholders = PlaceholderGpus(
             client,
@@ -164,6 +187,15 @@ class Agent:
         )
         self.slices = SlicePublisher(client, node)
         mounts = ClaimMounts(Paths(paths.run_folder).claims)
+        users = ClaimUsers(paths.pod_resources_socket, mounts)
+        self.unreadable = UnreadableGrants(
+            self.grants,
+            self.view,
+            self.unrecorded,
+            lambda: [gpu.uuid for gpu in self.inventory.found.devices],
+            claim_in_use=claim_in_use or users.in_use,
+            pods_of_claim=pods_of_claim or users.pods,
+        )
         self.reconciler = Reconciler(
             client,
             self.view,
@@ -174,14 +206,17 @@ class Agent:
             preparer=self.preparer,
             releaser=self.releaser,
             unrecorded=self.unrecorded,
-            claim_in_use=claim_in_use or ClaimUsers(paths.pod_resources_socket, mounts).in_use,
+            unreadable=self.unreadable,
+            claim_in_use=claim_in_use or users.in_use,
             has_processes=has_processes,
         )
+        self.escape_policy = NodeEscapePolicy(escapes, self.events)
+        self.escape_policy.follow(self.gpushare.nodes)
         self.escapes = EscapeWatch(
             Sampler(Paths(paths.run_folder), gpus.processes, claims=mounts.of_process),
             self.view.containers,
             self.events,
-            policy=escapes,
+            policy=self.escape_policy.now,
         )
         self.cpu_binder = CpuBinder(
             self.view,
@@ -238,12 +273,14 @@ class Agent:
         await self.gpushare.nodes.wait_for_sync()
         await self.gpushare.configmaps.wait_for_sync()
         self.degraded_gpus.follow()
-        self.reconciler.find_unrecorded()
+        await self.reconciler.find_unrecorded()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.inventory.run())
             group.create_task(self.escapes.run())
             await self.inventory.first_reading.wait()
             self.void_former_boot(boot.current())
+            self.usage.recover()
+            group.create_task(self.usage.run())
             self.reconciler.start()
             self._bind_cpus()
             async with self.driver:
@@ -260,6 +297,7 @@ class Agent:
         program.add_controller(self.reconciler.grants)
         program.add_controller(self.cpu_binder.controller)
         program.add_controller(self.slices.controller)
+        program.add_controller(self.usage_publisher.controller)
         program.add_reflector(self.gpushare.nodes)
         program.add_reflector(self.gpushare.configmaps)
         program.add_controller(self.gpushare.controller)
@@ -269,8 +307,10 @@ class Agent:
             program.add_task(plugin.run)
         program.add_task(self.serve)
         self.display.add_to(program)
+        GpuMetrics(self.inventory).register(program.registry)
         self.escapes.register_metrics(program.registry)
         self.unrecorded.register(program.registry)
+        self.usage.register(program.registry)
         self.cpu_binder.metrics.register(program.registry)
         program.add_check(
             lambda: None if self.driver.registered.is_set() else "not registered with the kubelet"
@@ -278,13 +318,13 @@ class Agent:
 
 
 async def build(settings: Settings) -> Program:
-    """Build the agent's program, once no other agent runs on this node.
+    """Build the agent's program; the caller holds the agent's lock of this node.
 
     Raises:
         ConfigError: no API server is configured.
     """
-    # Held until the process ends, however it ends.
-    await lock.acquire(settings.paths.lock)
+    # Before anything is in that folder.
+    is_bounded = await asyncio.to_thread(_bound_run_folder, settings)
     client = Client.connect(settings.kubeconfig)
     gpus = NvmlGpus(settings.driver_root)
     agent = Agent(
@@ -297,4 +337,11 @@ async def build(settings: Settings) -> Program:
     )
     program = Program("kubeshare-node-agent", client, recorder=agent.events, port=settings.port)
     agent.add_to(program)
+    run_mount.register(program.registry, is_bounded=is_bounded)
     return program
+
+
+def _bound_run_folder(settings: Settings) -> bool:
+    """Give the run folder a file system of its own; returns whether it has one."""
+    mounter = settings.mounter
+    return mounter is not None and not run_mount.provide(settings.paths.run_folder, mounter)

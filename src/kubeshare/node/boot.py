@@ -8,9 +8,7 @@ prepares each pod that it starts again.
 from pathlib import Path
 
 from kubeshare.tokens.files.grants import process_start_time
-
-FILE = "boot"
-"""The file beside the grants that names the boot in which they were written."""
+from kubeshare.tokens.files.run_folder import Paths
 
 
 def current(kernel: Path = Path("/proc/sys/kernel")) -> str:
@@ -19,8 +17,11 @@ def current(kernel: Path = Path("/proc/sys/kernel")) -> str:
 
 
 def has_changed(folder: Path, boot: str) -> bool:
-    """Save this boot in the run folder; whether an earlier one was saved there."""
-    file = folder / FILE
+    """Save this boot in the run folder; whether an earlier one was saved there.
+
+    The token daemon waits for that file.
+    """
+    file = Paths(folder).boot
     try:
         before = file.read_text()
     except FileNotFoundError:

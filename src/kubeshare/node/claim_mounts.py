@@ -13,6 +13,8 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from kubeshare.node.cgroups import parse_cgroup
+
 _PROC: Final = Path("/proc")
 _TEXT_MAX: Final = 1024 * 1024
 _ESCAPED: Final = re.compile(r"\\([0-7]{3})")
@@ -77,17 +79,21 @@ class ClaimMounts:
         """
         return self.in_mountinfo(mountinfo_of(pid, self._proc))
 
-    def of_all_processes(self) -> set[str]:
-        """The claims that any process of this machine has mounted; blocks."""
+    def of_all_processes(self) -> dict[str, set[str]]:
+        """The claims that any process of this machine has mounted; blocks.
+
+        Returns: claim → the uids of the pods of such processes, as far as their cgroups say.
+        """
         namespaces: set[str] = set()
-        found: set[str] = set()
+        found: dict[str, set[str]] = {}
         for entry in self._proc.iterdir():
             if not entry.name.isdigit():
                 continue
             with suppress(OSError):  # it has ended
                 namespace = str((entry / "ns/mnt").readlink())
                 if namespace not in namespaces:
-                    found.update(self.of_process(int(entry.name)))
+                    for claim in self.of_process(int(entry.name)):
+                        found.setdefault(claim, set()).update(_pod_of(entry / "cgroup"))
                     namespaces.add(namespace)
         return found
 
@@ -105,6 +111,15 @@ class ClaimMounts:
             return None
         inner = self._claims.relative_to(best.point)
         return best._replace(root=str(Path(best.root) / inner))
+
+
+def _pod_of(cgroup: Path) -> tuple[str, ...]:
+    """The uid of a process's pod; a container may create cgroups only within its own."""
+    try:
+        with cgroup.open() as file:
+            return parse_cgroup(file.read(_TEXT_MAX)).pods[:1]
+    except OSError:
+        return ()
 
 
 def _mounts(text: str) -> Iterator[_Mount]:

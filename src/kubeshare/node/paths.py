@@ -73,6 +73,11 @@ class NodePaths:
         return self.root / "var/lib/kubeshare/lib"
 
     @property
+    def usage_folder(self) -> Path:
+        """What grants have used, until the API server has it."""
+        return self.root / "var/lib/kubeshare/usage"
+
+    @property
     def cgroups(self) -> Path:
         """The control groups of the node, of version 1 or 2."""
         return self.root / "sys/fs/cgroup"

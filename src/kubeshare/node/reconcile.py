@@ -4,7 +4,7 @@ A vGPU whose placeholder is gone is fenced: another pod may get its GPU, so the 
 the pods that share it are revoked for good. A crash or a loss leaves four kinds of
 inconsistency:
 
-* A vGPU without a UUID: ``gpus.placeholder_gpu`` writes it.
+* A vGPU without a UUID, or with other memory than is given out: ``gpus`` writes it.
 * A holder whose pod is gone or has ended, and that is not prepared here: the kubelet will
   never call unprepare for it, so the agent removes it. It believes that a pod is gone only
   if a live GET says so.
@@ -36,8 +36,10 @@ from kubeshare.node.dra.claim_users import ClaimInUse
 from kubeshare.node.dra.grants import Grants, PodGrant
 from kubeshare.node.dra.prepare import Preparer
 from kubeshare.node.dra.release import Releaser
+from kubeshare.node.dra.unreadable_grants import UnreadableGrants
 from kubeshare.node.dra.unrecorded_grants import UnrecordedGrants
 from kubeshare.node.gpus.inventory import Inventory
+from kubeshare.node.gpus.oversubscription import update_memory
 from kubeshare.node.gpus.placeholder_gpu import PlaceholderGpus
 from kubeshare.node.node_view import NODE_PODS, NODE_VGPUS, NodePod, NodeView
 from kubeshare.node.processes import HasProcesses, has_processes
@@ -66,6 +68,7 @@ class Reconciler:
         preparer: knows which pods are being prepared.
         releaser: removes grants and holders.
         unrecorded: the grants of running pods without a holder.
+        unreadable: the grants of which the files say nothing.
         claim_in_use: whether the kubelet or a process here uses a claim.
         has_processes: whether a pod (uid) has a process here.
         unprepare_wait: seconds that the kubelet gets to call unprepare.
@@ -83,6 +86,7 @@ class Reconciler:
         preparer: Preparer,
         releaser: Releaser,
         unrecorded: UnrecordedGrants,
+        unreadable: UnreadableGrants,
         claim_in_use: ClaimInUse,
         has_processes: HasProcesses = has_processes,
         unprepare_wait: float = UNPREPARE_WAIT_SECONDS,
@@ -96,6 +100,7 @@ class Reconciler:
         self._preparer = preparer
         self._releaser = releaser
         self._unrecorded = unrecorded
+        self._unreadable = unreadable
         self._claim_in_use = claim_in_use
         self._has_processes = has_processes
         self._unprepare_wait = unprepare_wait
@@ -104,10 +109,11 @@ class Reconciler:
         self.grants: Controller[str] = Controller("node-grants", self.reconcile_grant)
         self.vgpus.watch(view.vgpus, lambda vgpu: (vgpu.metadata.name,))
         self.vgpus.watch(view.pods, self._vgpus_of_pod)
+        inventory.reflector.subscribe(lambda _: self._queue_vgpus())
         self.grants.watch(view.vgpus, self._claims_of_vgpu)
         self.grants.watch(view.pods, self._claims_of_pod, when=_gone_or_ended)
 
-    def find_unrecorded(self) -> None:
+    async def find_unrecorded(self) -> None:
         """Take grants without a holder, according to the cache, for those of running pods.
 
         So the first report of this agent does not say less than the last one of its predecessor.
@@ -115,11 +121,12 @@ class Reconciler:
         for grant in self._grants.all():
             if gpus := self._unheld_gpus(grant, self._held(grant)):
                 self._unrecorded.add(grant, gpus)
+        await self._unreadable.check_all()
 
     def start(self) -> None:
         """Queue every grant on disk, and remove CDI specs that a crash left without one."""
         granted = {grant.claim for grant in self._grants.all()}
-        for claim in granted:
+        for claim in granted.union(self._grants.unreadable):
             self.grants.queue.add(claim)
         self._releaser.detach_all_but(granted)
 
@@ -136,6 +143,7 @@ class Reconciler:
                 again = _CHECK_AGAIN
             elif not self._is_prepared(holder.pod_uid):
                 await self._releaser.release(holder.pod_uid)
+        await update_memory(self._client, vgpu, self._inventory.device(vgpu.spec.uuid))
         return earliest(await self._placeholders.resolve(vgpu), again)
 
     async def _may_run(self, holder: Holder) -> bool:
@@ -197,6 +205,8 @@ class Reconciler:
 
     async def reconcile_grant(self, claim: str) -> RequeueAfter | None:
         """Remove a grant whose holder is gone, or that the kubelet has forgotten."""
+        if claim in self._grants.unreadable:
+            return _CHECK_AGAIN if await self._unreadable.check(claim) else None
         grant = self._grants.read(claim)
         if grant is None:
             self._pod_gone.forget(claim)
@@ -299,6 +309,10 @@ class Reconciler:
         await self._releaser.release(grant.pod_uid)
         self._pod_gone.forget(grant.claim)
         return None
+
+    def _queue_vgpus(self) -> None:
+        for vgpu in self._view.all_vgpus():
+            self.vgpus.queue.add(vgpu.metadata.name)
 
     def _vgpus_of_pod(self, pod: NodePod) -> Iterable[str]:
         vgpu = pod.metadata.labels.get(LABEL_VGPU)

@@ -37,8 +37,8 @@ class Unrecorded:
         disk: Any = self
         self.all = UnrecordedGrants(disk, cast("Any", self.events), lambda: self.node, self._count)
 
-    def read(self, claim: str) -> PodGrant | None:
-        return self.grants.get(claim)
+    def __contains__(self, claim: str) -> bool:
+        return claim in self.grants
 
     def _count(self) -> None:
         self.changes += 1

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kubeshare.node.cgroups import CgroupIds
 from kubeshare.node.escapes.debounce import REPEAT_SECONDS, PersistentFindings
 from kubeshare.node.escapes.detection import (
+    COSTLY,
     FOREIGN,
     HUNG,
     MPS_CLIENT,
@@ -143,6 +144,16 @@ def test_a_client_of_an_mps_server_is_found_unless_something_worse_is() -> None:
     assert found(look(foreign, connected=held)) == [(FOREIGN, 1)]
 
 
+def test_where_counters_are_not_read_who_has_them_mapped_is_held_and_others_are_not() -> None:
+    sample = look(use(1), use(2), use(3, 2 * LIMIT), mapped={"a-claim": frozenset({1, 3})})
+    assert [(one.reason, one.pid, one.is_certain) for one in detect(sample)[0]] == [
+        (COSTLY, 2, False),
+        (OVER_LIMIT, 2, True),
+        (UNHELD, 2, True),
+    ]
+    assert found(look(use(1), mapped={"b-claim": frozenset({1})})) == [(UNHELD, 1)]
+
+
 def test_work_that_does_not_end_is_found_with_its_process_where_it_is_known() -> None:
     connected = {"a-claim": frozenset({1, 2})}
 
@@ -215,6 +226,16 @@ def test_the_overhead_is_what_the_driver_counts_beyond_what_is_tracked() -> None
     assert overheads == {("a-claim", GPUS[0]): 40 * MIB}
     overheads = detect(look(use(1, 70 * MIB), tracked={1: 90 * MIB}))[1]
     assert overheads == {("a-claim", GPUS[0]): 0}
+
+
+def test_counters_that_a_process_has_written_over_hide_nothing_and_cost_it_nobody_else() -> None:
+    uses = (use(1, 2 * LIMIT), use(2, MIB, "b"))
+    for tracked in (0, 7 * LIMIT):
+        findings, overheads = detect(look(*uses, tracked={1: tracked}))
+        assert [(one.reason, one.pid, one.used_bytes) for one in findings] == [
+            (OVER_LIMIT, 1, 2 * LIMIT)
+        ]
+        assert overheads == {("a-claim", GPUS[0]): max(0, 2 * LIMIT - tracked)}
 
 
 def test_where_the_driver_does_not_say_no_overhead_is_known() -> None:

@@ -20,8 +20,11 @@ import pytest
 from deadlines import DEADLINE_S, eventually
 from fakes.session import MIB, Machine, Probe
 from kubeshare import native
+from kubeshare.tokens.files.counters import FILE_BYTES_MAX
 from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedPod
 from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.session import Session
+from kubeshare.tokens.wire.protocol import COUNTERS_HEADER, COUNTERS_SLOT, PROCESSES_MAX
 from tokens.helpers import Page, RunningDaemon
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
@@ -191,6 +194,36 @@ def test_memory_past_the_library_is_told_and_charged_as_long_as_it_is_held(node:
     eventually(lambda: node.overhead < 300 * MIB, "what it had is not charged any more")
     held.do("alloc", MIB)
     assert watch.within(0.5, count=3) == reported, "of the others there is nothing to report"
+
+
+def test_thousands_of_locks_on_the_counters_end_nobody_who_has_the_library(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(Session, "pids", [])  # a daemon sees none of processes in containers
+    held = node.start(8 * MIB, held=True)
+    locks = (
+        "import fcntl, sys\n"
+        f"file = open({str(node.paths.counters('claim'))!r}, 'r+b', buffering=0)\n"
+        f"for slot in range({PROCESSES_MAX}):\n"
+        f"    file.seek({COUNTERS_HEADER.size} + slot * {COUNTERS_SLOT.size})\n"
+        "    file.write(b'\\1')\n"
+        "for lock in range(15_000):\n"
+        f"    fcntl.lockf(file, fcntl.LOCK_EX, 1, {FILE_BYTES_MAX} + 2 * lock)\n"
+        "print(flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", locks], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as container:
+        assert container.stdout is not None
+        assert container.stdout.readline() == b"\n"
+        escaped = node.start(8 * MIB, held=False)
+        watch = node.watch("kill")
+        assert escaped.process.wait(DEADLINE_S) == -9
+        reasons = sorted(reason for reason, _, _ in watch.within(DEADLINE_S, count=2))
+        assert reasons == ["CostlyCounters", "UnheldProcess"]
+        held.do("alloc", MIB)
+        container.kill()
 
 
 def test_on_request_it_is_ended_and_the_others_stay(node: Node, static_program: Path) -> None:

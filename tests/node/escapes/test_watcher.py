@@ -3,6 +3,7 @@
 import asyncio
 import os
 import subprocess
+import sys
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,17 +17,14 @@ from deadlines import DEADLINE_S
 from fakes.node import A_GPU, FixedGpus
 from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.resources import EVENTS
+from kubeshare.node.escapes.policy import EscapePolicy
 from kubeshare.node.escapes.sampling import Sampler
-from kubeshare.node.escapes.watcher import (
-    INTERVAL_SECONDS,
-    RESEND_SAMPLES,
-    EscapePolicy,
-    EscapeWatch,
-)
+from kubeshare.node.escapes.watcher import INTERVAL_SECONDS, RESEND_SAMPLES, EscapeWatch
 from kubeshare.node.gpus.discovery import DiscoveryError, GpuProcess
 from kubeshare.node.process_kill import kill
 from kubeshare.simulator.control import FakeApiServer
 from kubeshare.tokens import client
+from kubeshare.tokens.files import counters
 from kubeshare.tokens.files.grants import (
     GRANT_VERSION,
     Grant,
@@ -36,6 +34,7 @@ from kubeshare.tokens.files.grants import (
     write_grant,
 )
 from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.wire.protocol import COUNTERS_HEADER
 
 POD = GrantedPod(namespace="default", name="a", uid="0f3a7c1e-5b6d-4e8f-9a0b-1c2d3e4f5a6b")
 OTHER_UID = "5d0c7c1a-9a52-4f4a-9a0f-0c9ad7c1f3e2"
@@ -87,7 +86,7 @@ class Node:
 
         async def main() -> None:
             recorder = EventRecorder(self.server.client(), "test", "test")
-            watch = EscapeWatch(self._use, self._containers, recorder, policy=self._policy)
+            watch = EscapeWatch(self._use, self._containers, recorder, policy=lambda: self._policy)
             watch.register_metrics(self.registry)
             for _ in range(times):
                 await watch.check()
@@ -258,6 +257,51 @@ def test_of_several_processes_that_may_have_hung_none_is_ended(
         assert event.startswith("HungKernel: one of several processes, possibly process")
         assert "or end it" in event
         assert [process.poll(), other.poll()] == [None, None]
+
+
+@contextmanager
+def running_with(file: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that has a file mapped, as the device library has."""
+    program = (
+        "import mmap, sys\n"
+        f"with open({str(file)!r}, 'r+b') as file, mmap.mmap(file.fileno(), 0):\n"
+        "    print(flush=True)\n"
+        "    sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        yield process
+        process.kill()
+
+
+def test_who_makes_counters_costly_gets_no_process_ended_that_has_the_library(
+    strict_node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does one without it escape so."""
+    file = Paths(tmp_path).counters("claim")
+    file.parent.mkdir(parents=True, exist_ok=True)
+    counters.make(file)
+    with file.open("r+b") as opened:
+        opened.seek(COUNTERS_HEADER.size)
+        opened.write(b"\1")
+    monkeypatch.setattr(counters, "BUDGET_NS", 0)
+    with running_with(file) as held, running() as other:
+        for process in (held, other):
+            strict_node.uses(process.pid, 64 << 20)
+            strict_node.mounted[process.pid] = ("claim",)
+        costly, unheld = sorted(strict_node.look(times=3))
+        assert unheld.startswith(f"UnheldProcess: process {other.pid} of container main uses 64Mi")
+        assert costly == (
+            "CostlyCounters: the file in which the pod's processes count their memory takes too "
+            "long to read, as with thousands of locks, and is left out for a minute; on "
+            f"{A_GPU.uuid} all 128Mi count as used past the device library. Find the program of "
+            "this pod that locks parts of the file in KUBESHARE_COUNTERS, and end it"
+        )
+        assert other.wait(DEADLINE_S) == -9
+        assert held.poll() is None
 
 
 def test_by_default_nobody_is_ended(node: Node) -> None:

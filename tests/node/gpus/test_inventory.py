@@ -41,7 +41,7 @@ class Direct:
     """GPUs read in the event loop's own thread, as virtual time wants it."""
 
     def __init__(self, gpus: FixedGpus) -> None:
-        self.read = gpus.read
+        self.read, self.utilization = gpus.read, gpus.utilization
 
 
 def test_what_is_found_is_published_whole(server: FakeApiServer) -> None:

@@ -28,6 +28,7 @@ def gpu(number: int, **more: Any) -> dict[str, Any]:
         "PciInfo": SimpleNamespace(busId=f"00000000:0{number}:00.0".encode()),
         "RemappedRows": (0, 0, 0, 0),
         "MigMode": UNSUPPORTED,
+        "UtilizationRates": UNSUPPORTED,
         "nvlinks": [],
         "processes": {},
     } | more
@@ -313,6 +314,17 @@ def test_the_processes_of_all_kinds_are_listed_once(driver: Driver, root: Path) 
         GpuProcess("GPU-0", 9, 5),
         GpuProcess("GPU-3", 7, 30, mps=True),
     ]
+
+
+def test_the_utilization_of_each_gpu_that_reports_it_is_a_ratio(driver: Driver, root: Path) -> None:
+    rates = SimpleNamespace(gpu=35, memory=10)
+    driver.gpus = [
+        gpu(0, UtilizationRates=rates),
+        None,
+        gpu(2, UUID=LOST, UtilizationRates=rates),
+        gpu(3),
+    ]
+    assert NvmlGpus(root).utilization() == {"GPU-0": 0.35}
 
 
 def test_the_address_of_each_gpu_that_answers_is_known(driver: Driver, root: Path) -> None:

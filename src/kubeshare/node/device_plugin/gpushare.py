@@ -11,7 +11,7 @@ import structlog
 
 from kubeshare.api.configuration import DynamicConfiguration, watch_configuration
 from kubeshare.api.owned_nodes import accepts_holders, family_of, offers_families
-from kubeshare.api.types.constants import FAMILY_GPUSHARE, MANAGER_NODE
+from kubeshare.api.types.constants import FAMILY_GPUSHARE, MANAGER_NODE, NAMESPACE
 from kubeshare.api.types.core_v1 import NODES, Node
 from kubeshare.api.types.v1 import GPUNode
 from kubeshare.dialects.gpushare import GPU_COUNT, GPU_MEMORY
@@ -124,7 +124,7 @@ class GpushareResources:
         note = (
             f"{GPU_MEMORY} is not offered: {count} units of 1 {configuration.memory_unit} do not "
             f"fit into the {MAX_MESSAGE_BYTES >> 20} MiB that the kubelet accepts; set "
-            "gpushare.memoryUnit: GiB in ConfigMap kubeshare of namespace kubeshare-system"
+            f"gpushare.memoryUnit: GiB in ConfigMap kubeshare of namespace {NAMESPACE}"
         )
         log.error("too many units", units=count, unit=configuration.memory_unit)
         self._events.emit(reference(NODES, node), "TooManyUnits", "Offering", note, type=WARNING)

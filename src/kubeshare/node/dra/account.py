@@ -1,4 +1,4 @@
-"""Accounts for what a grant has used, when it ends.
+"""Accounts for what a grant has used until now.
 
 The token daemon's tallies are read before the grant is removed, because the daemon removes
 them with it. They are complete when the processes of the grant have ended, as they have when
@@ -24,6 +24,7 @@ class UsedShare(Struct, frozen=True, kw_only=True):
         share: name of the share; "" for the only one.
         request_micros: the granted share of its time, in millionths.
         memory_bytes: the granted memory.
+        model: of the GPU, for people.
         used_ns: GPU time that was charged; None if the token daemon has no count of it.
     """
 
@@ -31,20 +32,23 @@ class UsedShare(Struct, frozen=True, kw_only=True):
     share: str
     request_micros: int
     memory_bytes: int
+    model: str
     used_ns: int | None
 
 
 class Account(Struct, frozen=True, kw_only=True):
-    """The final account of a grant.
+    """What a grant has used until now.
 
     Attributes:
         grant: its name, unique for ever.
         pod: its holder.
+        written_ns: when the grant was written, in ns since 1970.
         shares: one for each GPU.
     """
 
     grant: str
     pod: GrantedPod
+    written_ns: int
     shares: tuple[UsedShare, ...]
 
 
@@ -57,18 +61,24 @@ def ignore(_account: Account) -> None:
 
 
 def account_for(paths: Paths, grant: Grant, pod: GrantedPod) -> Account:
-    """The account of a pod's grant until now."""
+    """The account of a pod's grant until now.
+
+    Raises:
+        OSError: the file of the grant is gone.
+    """
     counts = tallies.read(paths.tally(grant.claim))
     used = [tally.charged_ns for tally in counts] if len(counts) == len(grant.gpus) else None
     return Account(
         grant=grant.claim,
         pod=pod,
+        written_ns=paths.grant(grant.claim).stat().st_mtime_ns,
         shares=tuple(
             UsedShare(
                 uuid=share.uuid,
                 share=share.share,
                 request_micros=share.request_micros,
                 memory_bytes=share.memory_bytes,
+                model=share.model,
                 used_ns=None if used is None else used[cell],
             )
             for cell, share in enumerate(grant.gpus)

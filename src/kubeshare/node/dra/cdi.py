@@ -90,7 +90,7 @@ def find_gpu(folders: list[Path], uuid: str) -> str:
         GpuDeviceMissingError: no spec has it; the message says how to create one.
     """
     kinds = sorted(
-        {kind for kind, names in _devices(folders) if uuid in names},
+        {kind for kind, names in devices(folders) if uuid in names},
         key=lambda kind: (kind != WHOLE_GPU_RESOURCE, kind),
     )
     if not kinds:
@@ -103,7 +103,8 @@ def find_gpu(folders: list[Path], uuid: str) -> str:
     return f"{kinds[0]}={uuid}"
 
 
-def _devices(folders: list[Path]) -> Iterator[tuple[str, set[str]]]:
+def devices(folders: list[Path]) -> Iterator[tuple[str, set[str]]]:
+    """The kind and the names of the devices of each spec that is not KubeShare's own."""
     for folder in folders:
         for file in sorted(folder.iterdir() if folder.is_dir() else ()):
             if file.suffix in _SPEC_SUFFIXES and not file.name.startswith(_FILE_PREFIX):

@@ -22,6 +22,9 @@ log = structlog.get_logger(__name__)
 ClaimInUse: TypeAlias = Callable[[str], bool]
 """Whether a pod of this node has a claim (uid), or a process has it mounted; blocks."""
 
+PodsOfClaim: TypeAlias = Callable[[str], frozenset[str]]
+"""The uids of the pods with processes that have a claim (uid) mounted; blocks."""
+
 
 class ClaimUsers:
     """Finds the users of claims.
@@ -39,6 +42,11 @@ class ClaimUsers:
         """Whether the kubelet has a pod with a claim, or a process has it mounted; blocks."""
         mounted = map(claim_of, self._mounts.of_all_processes())
         return claim in mounted or claim in map(claim_of, self._reserved())
+
+    def pods(self, claim: str) -> frozenset[str]:
+        """The uids of the pods with processes that have a grant of a claim mounted; blocks."""
+        mounted = self._mounts.of_all_processes().items()
+        return frozenset().union(*(pods for grant, pods in mounted if claim_of(grant) == claim))
 
     def _reserved(self) -> set[str]:
         """The grants whose devices the kubelet has given to a pod."""

@@ -36,7 +36,9 @@ def requests_memory(pod: NodePod) -> bool:
 def without_memory_limit(shares: Sequence[GrantedShare]) -> list[GrantedShare]:
     """The same shares, of which each may use the memory of its GPU that is free."""
     return [
-        msgspec.structs.replace(share, memory_limit_bytes=share.memory_total_bytes)
+        msgspec.structs.replace(
+            share, memory_limit_bytes=max(share.memory_bytes, share.gpu_memory_bytes)
+        )
         for share in shares
     ]
 

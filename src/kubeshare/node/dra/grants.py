@@ -9,6 +9,7 @@ ignored.
 
 import asyncio
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
@@ -29,6 +30,7 @@ from kubeshare.tokens.files.grants import (
 )
 from kubeshare.tokens.files.run_folder import GrantError, Paths, check_claim
 from kubeshare.tokens.files.statuses import Status, read_status
+from kubeshare.tokens.wire.page import read_uuids
 
 log = structlog.get_logger(__name__)
 
@@ -62,24 +64,40 @@ class PodGrant:
 
 
 class Grants:
-    """The grants of pods in the run folder, by claim (uid)."""
+    """The grants of pods in the run folder, by claim (uid).
+
+    Attributes:
+        unreadable: claim → the names of its grants, of the claims of which no grant could be read
+            at the start. The claim of a command of `kubeshare run` may be among them.
+    """
 
     def __init__(self, run_folder: Path) -> None:
         self._paths = Paths(run_folder)
         self._paths.make()
+        self.unreadable: dict[str, list[str]] = {}
         self._known = self._load()
 
     def _load(self) -> dict[str, PodGrant]:
         found: dict[str, PodGrant] = {}
         for file in sorted(self._paths.grants.glob("*.json")):
             grant = _read(file)
-            if grant is None or grant.pod is None:
+            if grant is None:
+                self.unreadable.setdefault(claim_of(file.stem), []).append(file.stem)
+                continue
+            if grant.pod is None:
                 continue
             pod, claim = grant.pod, claim_of(grant.claim)
             first = PodGrant(claim, pod.namespace, pod.name, pod.uid, ())
             known = found.get(claim, first)
             found[claim] = replace(known, names=tuple(sorted((*known.names, grant.claim))))
+        for claim in found.keys() & self.unreadable.keys():
+            names = (*found[claim].names, *self.unreadable.pop(claim))
+            found[claim] = replace(found[claim], names=tuple(sorted(names)))
         return found
+
+    def __contains__(self, claim: str) -> bool:
+        """Whether a claim has a grant, be it one that cannot be read."""
+        return claim in self._known or claim in self.unreadable
 
     def all(self) -> list[PodGrant]:
         """The grants of all claims."""
@@ -100,12 +118,13 @@ class Grants:
 
     def accounts(self, names: Iterable[str]) -> list[Account]:
         """What grants have used until now; none for one that cannot be read."""
-        grants = (_read(self._paths.grant(name)) for name in names)
-        return [
-            account_for(self._paths, grant, grant.pod)
-            for grant in grants
-            if grant is not None and grant.pod is not None
-        ]
+        found = []
+        for name in names:
+            grant = _read(self._paths.grant(name))
+            if grant is not None and grant.pod is not None:
+                with suppress(OSError):
+                    found.append(account_for(self._paths, grant, grant.pod))
+        return found
 
     def write(
         self,
@@ -134,6 +153,7 @@ class Grants:
         # Indexed first: the index never lacks a file on disk.
         names = tuple(sorted(grants))
         self._known[claim.uid] = PodGrant(claim.uid, claim.namespace, pod_name, pod_uid, names)
+        self.unreadable.pop(claim.uid, None)
         for document in documents:
             write_grant(self._paths, document)
 
@@ -149,6 +169,7 @@ class Grants:
             if claim_of(file.stem) == claim:
                 remove_grant(self._paths, file.stem)
         self._known.pop(claim, None)
+        self.unreadable.pop(claim, None)
 
     def remove_some(self, claim: str, names: Collection[str]) -> None:
         """End some of the grants of a claim; the others stay.
@@ -192,6 +213,10 @@ class Grants:
     def claim_folder(self, name: str) -> Path:
         """The folder with the page and socket of a grant, which the daemon creates."""
         return self._paths.claim(name)
+
+    def gpus_of_page(self, name: str) -> tuple[str, ...]:
+        """The GPUs of a grant by its page, without the grant's file; empty if there is none."""
+        return read_uuids(self._paths.claims / name / "page")
 
     def counters_file(self, name: str) -> Path:
         """The file that the processes of a grant write, which the daemon creates."""

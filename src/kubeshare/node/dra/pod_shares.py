@@ -13,7 +13,7 @@ from collections.abc import Set as AbstractSet
 from typing import TypeAlias
 
 from kubeshare.api.types.constants import placeholder_name
-from kubeshare.api.types.v1 import VGPU, Holder
+from kubeshare.api.types.v1 import VGPU, GPUDevice, Holder
 from kubeshare.kube.meta import Key
 from kubeshare.node.dra.driver import ClaimRefusedError
 from kubeshare.node.gpus.inventory import Inventory
@@ -112,9 +112,11 @@ class PodShares:
             raise _NotYetError(f"GPU {device.uuid} of vGPU {gpuid} is unhealthy: {device.message}")
         if not device.gives_shares:
             raise _NotYetError(f"GPU {device.uuid} of vGPU {gpuid}: {device.message}")
+        total, physical = _memory(vgpu, device)
         return GrantedShare(
             uuid=device.uuid,
-            memory_total_bytes=device.memory_bytes,
+            memory_total_bytes=total,
+            physical_memory_bytes=physical if physical < total else 0,
             request_micros=holder.request_micros,
             limit_micros=holder.limit_micros,
             limit_alone_micros=holder.limit_alone_micros,
@@ -147,6 +149,15 @@ class PodShares:
                     f"or DRA driver of node {self._view.node} offers it, or a pod uses it. Stop "
                     f"what offers it; `kubectl describe gpunode {self._view.node}` says more"
                 )
+
+
+def _memory(vgpu: VGPU, device: GPUDevice) -> tuple[int, int]:
+    """The memory of a GPU that may be granted, and what it has.
+
+    More than it has may be granted only where its vGPU says so.
+    """
+    physical = device.physical_memory_bytes or device.memory_bytes
+    return (vgpu.spec.memory_bytes if vgpu.spec.physical_memory_bytes else physical), physical
 
 
 class _NotYetError(Exception):

@@ -8,7 +8,7 @@ Prepare is idempotent: the same holders give the same grants, spec and response.
 """
 
 import asyncio
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeAlias
 
@@ -60,6 +60,7 @@ class Preparer:
         cdi_folders: the runtime's folders; specs of claims are written into the last one.
         gpus_of_others: as in :class:`PodShares`.
         gpushare: the settings of a node that is dedicated to gpushare, or None.
+        on_started: called with the names of the grants that are active; must not raise.
         holder_wait: seconds to wait for holders and their GPUs.
 
     Attributes:
@@ -77,6 +78,7 @@ class Preparer:
         cdi_folders: Sequence[Path],
         gpus_of_others: GpusOfOthers | None = None,
         gpushare: Callable[[], GpushareSettings | None] = lambda: None,
+        on_started: Callable[[Collection[str]], None] = lambda _: None,
         holder_wait: float = HOLDER_WAIT_SECONDS,
     ) -> None:
         self._client = client
@@ -84,6 +86,7 @@ class Preparer:
         self._view = view
         self._inventory = inventory
         self._gpushare = gpushare
+        self._on_started = on_started
         self._shares = PodShares(view, inventory, gpus_of_others)
         self._grants = grants
         self._library = library
@@ -147,6 +150,7 @@ class Preparer:
                 self._grants.remove(reference.uid)
                 cdi.remove_claim(self._cdi_folders[-1], reference.uid)
             raise ClaimRefusedError(f"pod {pod}: {error}") from error
+        self._on_started(tuple(attachment.grants))
         return [
             _prepared(result, attachment.uses[result.request], gpus, environments)
             for result in claim.results

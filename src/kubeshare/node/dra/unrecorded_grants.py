@@ -44,6 +44,7 @@ class UnrecordedGrants(Collector):
         self._node = node
         self._on_change = on_change
         self._gpus: dict[str, frozenset[str]] = {}  # claim -> UUIDs
+        self._pods: dict[str, str] = {}  # claim -> namespace/name
         self._reported: dict[str, tuple[str, ...]] = {}
 
     def __contains__(self, claim: str) -> bool:
@@ -52,12 +53,13 @@ class UnrecordedGrants(Collector):
     def add(self, grant: PodGrant, gpus: Collection[str]) -> None:
         """Add a claim that has grants, but no holders, on these GPUs (UUIDs)."""
         found = frozenset(gpus)
-        if self._gpus.get(grant.claim) == found:
+        pod = f"{grant.pod_namespace}/{grant.pod_name}"
+        if self._gpus.get(grant.claim) == found and self._pods[grant.claim] == pod:
             return
-        self._gpus[grant.claim] = found
+        self._gpus[grant.claim], self._pods[grant.claim] = found, pod
         log.warning(
             "a pod runs without a holder: it keeps its grant",
-            pod=f"{grant.pod_namespace}/{grant.pod_name}",
+            pod=pod,
             claim_uid=grant.claim,
             gpus=sorted(found),
         )
@@ -72,12 +74,11 @@ class UnrecordedGrants(Collector):
         """UUID → the pods (``namespace/name``) that run without a holder, sorted and bounded."""
         found: defaultdict[str, set[str]] = defaultdict(set)
         for claim, gpus in tuple(self._gpus.items()):
-            grant = self._grants.read(claim)
-            if grant is None:
+            if claim not in self._grants:
                 del self._gpus[claim]
                 continue
             for uuid in gpus:
-                found[uuid].add(f"{grant.pod_namespace}/{grant.pod_name}")
+                found[uuid].add(self._pods[claim])
         return {uuid: tuple(sorted(pods)[:MAX_UNRECORDED_PODS]) for uuid, pods in found.items()}
 
     def report(self) -> dict[str, tuple[str, ...]]:

@@ -4,7 +4,8 @@ Pure. A process of a pod that has a grant is *held* if it has a connection to th
 daemon or a slot in its claim's counters; the kernel says which process owns them. The
 library gets both before the driver knows the process, so a process that uses a GPU without
 either runs without the library: it is static, built for another architecture or libc, or
-avoids loading it.
+avoids loading it. Where a container makes its counters too expensive to read, a process that has
+them mapped is held, and the claim's counters are *costly*.
 
 A process of another pod that has the claim mounted uses the share too: the kubelet
 attaches a prepared claim to each pod for which it is reserved. Its memory counts as the
@@ -26,7 +27,7 @@ subtracts from the limit.
 
 from collections import defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Final, Literal
+from typing import Final, Literal, get_args
 
 from msgspec import Struct, structs
 
@@ -34,13 +35,23 @@ from kubeshare.node.cgroups import CgroupIds
 from kubeshare.tokens.files.grants import Grant, GrantedPod
 from kubeshare.tokens.overheads import Overheads
 
-Reason = Literal["UnheldProcess", "MemoryOverLimit", "ForeignProcess", "MpsClient", "HungKernel"]
+Reason = Literal[
+    "UnheldProcess",
+    "MemoryOverLimit",
+    "ForeignProcess",
+    "MpsClient",
+    "HungKernel",
+    "CostlyCounters",
+]
+
+REASONS: Final[tuple[Reason, ...]] = get_args(Reason)
 
 UNHELD: Final[Reason] = "UnheldProcess"
 OVER_LIMIT: Final[Reason] = "MemoryOverLimit"
 FOREIGN: Final[Reason] = "ForeignProcess"
 MPS_CLIENT: Final[Reason] = "MpsClient"
 HUNG: Final[Reason] = "HungKernel"
+COSTLY: Final[Reason] = "CostlyCounters"
 
 
 class GpuUse(Struct, frozen=True, kw_only=True):
@@ -76,6 +87,8 @@ class Sample(Struct, frozen=True, kw_only=True):
         accounts: grant → pid → GPU → bytes that the library tracks.
         hung: grant → GPU → pids of which the token daemon knows that their work has not ended;
             it does not see those of containers.
+        mapped: grant whose counters are not read, because that takes too long → pids that have
+            them mapped.
     """
 
     grants: tuple[Grant, ...]
@@ -84,6 +97,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     connected: Mapping[str, frozenset[int]]
     accounts: Mapping[str, Mapping[int, Mapping[str, int]]]
     hung: Mapping[str, Mapping[str, frozenset[int]]] = {}
+    mapped: Mapping[str, frozenset[int]] = {}
 
 
 class Finding(Struct, frozen=True, kw_only=True):
@@ -94,7 +108,8 @@ class Finding(Struct, frozen=True, kw_only=True):
         claim: the name of the grant.
         pod: the holder of the grant.
         container: its name; "" where it is not known.
-        pid: the process; of several, the one that most exceeds what the library tracks.
+        pid: the process; of several, the one that most exceeds what the library tracks. It says
+            nothing about who makes counters costly.
         started: as in :class:`GpuUse`.
         gpus: their UUIDs.
         used_bytes: what the driver counts.
@@ -142,6 +157,9 @@ def detect(sample: Sample) -> tuple[list[Finding], Overheads]:
         hung = sample.hung.get(claim, {}).get(uuid)
         if hung is not None:
             findings.append(_hung(uses, hung))
+        if claim in sample.mapped:
+            costly = _finding(COSTLY, uses, max(uses, key=_suspicion))
+            findings.append(structs.replace(costly, is_certain=False))
     findings.sort(key=lambda found: (found.claim, found.reason, found.gpus, found.pid))
     return findings, dict(_overheads(sample, by_gpu))
 
@@ -201,7 +219,9 @@ class _Known:
             container,
             foreign=bool(pod) and grant.pod is not None and grant.pod.uid != pod,
             held=any(
-                use.pid in account or use.pid in self._sample.connected.get(grant.claim, ())
+                use.pid in account
+                or use.pid in self._sample.connected.get(grant.claim, ())
+                or use.pid in self._sample.mapped.get(grant.claim, ())
                 for grant, account in zip(grants, accounts, strict=True)
             ),
             tracked=sum(account.get(use.pid, {}).get(use.uuid, 0) for account in accounts),

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
-from kubeshare.node.escapes.detection import Finding
+from kubeshare.node.escapes.detection import REASONS, Finding
 
 
 class EscapeMetrics(Collector):
@@ -47,4 +47,7 @@ class EscapeMetrics(Collector):
 
 
 def _counter(name: str, text: str) -> Counter:
-    return Counter(f"kubeshare_node_{name}", text, ["reason"], registry=None)
+    counter = Counter(f"kubeshare_node_{name}", text, ["reason"], registry=None)
+    for reason in REASONS:
+        counter.labels(reason)
+    return counter

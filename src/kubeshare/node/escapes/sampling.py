@@ -12,9 +12,10 @@ import structlog
 from kubeshare.node.cgroups import parse_cgroup
 from kubeshare.node.claim_mounts import ClaimMounts
 from kubeshare.node.escapes.detection import GpuUse, Sample
+from kubeshare.node.escapes.file_mappings import has_mapped
 from kubeshare.node.gpus.discovery import GpuProcess
 from kubeshare.tokens import client
-from kubeshare.tokens.files import counters
+from kubeshare.tokens.files.counters import CountersReader
 from kubeshare.tokens.files.grants import Grant, process_start_time, read_grant
 from kubeshare.tokens.files.run_folder import GrantError, Paths
 from kubeshare.tokens.files.statuses import DaemonMissingError
@@ -55,6 +56,7 @@ class Sampler:
         claims: Callable[[int], tuple[str, ...]] | None = None,
     ) -> None:
         self._paths = paths
+        self._counters = CountersReader(paths)
         self._processes = processes
         self._cgroup = cgroup
         self._claims = claims or ClaimMounts(paths.claims).of_process
@@ -70,13 +72,15 @@ class Sampler:
         # Without grants, do not disturb the driver.
         found = self._processes()[:USES_MAX] if grants else []
         uses = tuple(use for one in found if (use := self.use(one)) is not None)
+        accounts = _maximum(before, self._accounts(grants))
         return Sample(
             grants=grants,
             uses=uses,
             containers=containers,
             connected=self._connected(),
-            accounts=_maximum(before, self._accounts(grants)),
+            accounts=accounts,
             hung=self._hung(),
+            mapped=self._mapped(grants, uses),
         )
 
     def use(self, found: GpuProcess) -> GpuUse | None:
@@ -128,6 +132,19 @@ class Sampler:
         except (DaemonMissingError, client.RequestRefusedError):
             return {}  # the counters suffice; a missing daemon is reported elsewhere
 
+    def _mapped(
+        self, grants: tuple[Grant, ...], uses: tuple[GpuUse, ...]
+    ) -> dict[str, frozenset[int]]:
+        return {
+            grant.claim: frozenset(
+                pid
+                for pid in {use.pid for use in uses if _may_use(use, grant)}
+                if has_mapped(pid, self._paths.counters(grant.claim))
+            )
+            for grant in grants
+            if self._counters.is_skipped(grant.claim)
+        }
+
     def _hung(self) -> dict[str, dict[str, frozenset[int]]]:
         try:
             return {
@@ -144,11 +161,16 @@ class Sampler:
                     gpu.uuid: memory
                     for gpu, memory in zip(grant.gpus, process.memory_bytes, strict=False)
                 }
-                for process in counters.processes(self._paths.counters(grant.claim))
+                for process in self._counters.processes(grant.claim)
                 if process.pid
             }
             for grant in grants
         }
+
+
+def _may_use(use: GpuUse, grant: Grant) -> bool:
+    is_of_pod = grant.pod is not None and grant.pod.uid in use.cgroup.pods
+    return is_of_pod or grant.claim in use.claims
 
 
 def _maximum(

@@ -9,7 +9,7 @@ has confirmed the finding.
 import asyncio
 from collections import deque
 from collections.abc import Callable, Mapping
-from typing import Final, Literal
+from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -19,6 +19,7 @@ from kubeshare.kube.controller.events import WARNING, EventRecorder, ObjectRefer
 from kubeshare.kube.resources import PODS
 from kubeshare.node.escapes.debounce import PersistentFindings
 from kubeshare.node.escapes.detection import (
+    COSTLY,
     FOREIGN,
     HUNG,
     MPS_CLIENT,
@@ -30,14 +31,13 @@ from kubeshare.node.escapes.detection import (
     detect,
 )
 from kubeshare.node.escapes.metrics import EscapeMetrics
+from kubeshare.node.escapes.policy import EscapePolicy
 from kubeshare.node.escapes.sampling import Sampler
 from kubeshare.node.gpus.discovery import DiscoveryError
 from kubeshare.node.process_kill import kill
 from kubeshare.tokens.overheads import StableOverheads
 
 log = structlog.get_logger(__name__)
-
-EscapePolicy = Literal["report", "kill"]
 
 INTERVAL_SECONDS: Final = 1.0
 RESEND_SAMPLES: Final = 30
@@ -52,6 +52,8 @@ _ADVICE: Final[Mapping[Reason, str]] = {
     "clients whole GPUs",
     HUNG: "Let it launch kernels of less than 15 s, or end it: until its work ends the pod is "
     "charged for all of the GPU's time",
+    COSTLY: "Find the program of this pod that locks parts of the file in KUBESHARE_COUNTERS, and "
+    "end it",
 }
 _ENDED: Final[Mapping[Reason, str]] = {
     **_ADVICE,
@@ -82,7 +84,7 @@ class EscapeWatch:
         containers: Callable[[], Mapping[str, tuple[str, str]]],
         events: EventRecorder,
         *,
-        policy: EscapePolicy = "report",
+        policy: Callable[[], EscapePolicy] = lambda: "report",
         interval: float = INTERVAL_SECONDS,
     ) -> None:
         self._sampler = sampler
@@ -124,7 +126,7 @@ class EscapeWatch:
         findings, overheads = detect(sample)
         for finding in self._findings.add(findings, asyncio.get_running_loop().time()):
             self._report(finding)
-        if self._policy == "kill":
+        if self._policy() == "kill":
             for finding in self._findings.lasting:
                 # Time and memory of an MPS client are held.
                 if finding.is_certain and finding.reason != MPS_CLIENT:
@@ -142,7 +144,7 @@ class EscapeWatch:
             used_bytes=finding.used_bytes,
             limit_bytes=finding.limit_bytes,
         )
-        is_ended = self._policy == "kill" and finding.is_certain
+        is_ended = self._policy() == "kill" and finding.is_certain
         advice = _ENDED if is_ended else _ADVICE
         note = f"{describe(finding)}. {advice[finding.reason]}"
         self._events.emit(_reference(finding), finding.reason, "Watching", note, type=WARNING)
@@ -200,6 +202,12 @@ def describe(finding: Finding) -> str:
         return (
             f"{one_of}{who} has work on {gpus} that did not end in time, or is stopped: others are "
             "served beside it"
+        )
+    if finding.reason == COSTLY:
+        return (
+            "the file in which the pod's processes count their memory takes too long to read, as "
+            f"with thousands of locks, and is left out for a minute; on {gpus} all {used} count as "
+            "used past the device library"
         )
     return (
         f"the pod uses {used} of {gpus}, more than its limit of "

@@ -19,13 +19,11 @@ from msgspec import Struct
 
 import kubeshare
 from kubeshare.api.types.v1 import GPUDevice, GPULink, GPUNodeSpec
+from kubeshare.node.gpus.driver_version import too_old
 from kubeshare.node.gpus.sysfs import PciDevices, find_sysfs
 from kubeshare.node.gpus.xids import Xids
 
 Result = TypeVar("Result")
-
-OLDEST_DRIVER = 525
-"""The oldest branch of NVIDIA's driver with which the device library is tested."""
 
 # The folders of driver installations for libraries, below the driver's root.
 _LIBRARY_FOLDERS = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/local/nvidia/lib64")
@@ -114,6 +112,17 @@ class NvmlGpus:
         """
         return self._query(lambda: list(_read_processes()))
 
+    def utilization(self) -> dict[str, float]:
+        """Read the part of NVML's last sample period in which each GPU ran a kernel.
+
+        Returns:
+            UUID → 0 to 1; without the GPUs that do not report it.
+
+        Raises:
+            DiscoveryError: as for ``read``.
+        """
+        return self._query(lambda: dict(_read_utilization()))
+
     def addresses(self) -> dict[str, str]:
         """Read the PCI address of each GPU, by UUID, as NVML writes it.
 
@@ -176,7 +185,7 @@ def _read_node(xids: Xids, pci: PciDevices) -> GPUNodeSpec:
     ]
     xids.read({uuid: handle for _, handle, uuid in found})
     driver = _text(pynvml.nvmlSystemGetDriverVersion())
-    too_old = _too_old(driver)
+    outdated = too_old(driver)
     return GPUNodeSpec(
         driver_version=driver,
         agent_version=kubeshare.__version__,
@@ -184,7 +193,7 @@ def _read_node(xids: Xids, pci: PciDevices) -> GPUNodeSpec:
         supports_shares=True,
         devices=tuple(
             _with_message(
-                _read_device(index, handle, uuid, _reported(xids.found.get(uuid)), pci), too_old
+                _read_device(index, handle, uuid, _reported(xids.found.get(uuid)), pci), outdated
             )
             for index, handle, uuid in found
         ),
@@ -192,21 +201,13 @@ def _read_node(xids: Xids, pci: PciDevices) -> GPUNodeSpec:
     )
 
 
-def _too_old(driver: str) -> str:
-    """Why a driver cannot be used for new shares; empty if it can, or its branch is unknown."""
-    branch = driver.partition(".")[0]
-    if not branch.isdigit() or int(branch) >= OLDEST_DRIVER:
-        return ""
-    return f"its driver {driver} is too old: shares need {OLDEST_DRIVER} or later (CUDA 12.0)"
-
-
 def _reported(xid: int | None) -> str:
     return f"its driver has reported XID {xid}" if xid is not None else ""
 
 
-def _with_message(device: GPUDevice, too_old: str) -> GPUDevice:
+def _with_message(device: GPUDevice, outdated: str) -> GPUDevice:
     """The device with the message that its driver is too old; a fault of its own comes first."""
-    return msgspec.structs.replace(device, message=device.message or too_old)
+    return msgspec.structs.replace(device, message=device.message or outdated)
 
 
 def _read_device(index: int, handle: Any, uuid: str, fault: str, pci: PciDevices) -> GPUDevice:
@@ -252,6 +253,15 @@ def _read_processes() -> Iterator[GpuProcess]:
 
 def _memory_of_processes(query: Any, handle: Any) -> dict[int, int | None]:
     return {each.pid: each.usedGpuMemory for each in _optional(query, handle) or ()}
+
+
+def _read_utilization() -> Iterator[tuple[str, float]]:
+    for index in range(pynvml.nvmlDeviceGetCount()):
+        handle = _optional(pynvml.nvmlDeviceGetHandleByIndex, index)
+        uuid = _optional(pynvml.nvmlDeviceGetUUID, handle) if handle else None
+        rates = _optional(pynvml.nvmlDeviceGetUtilizationRates, handle) if handle else None
+        if uuid and rates is not None:
+            yield _text(uuid), rates.gpu / 100
 
 
 def _read_addresses() -> Iterator[tuple[str, str]]:

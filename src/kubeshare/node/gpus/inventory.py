@@ -16,11 +16,13 @@ import structlog
 
 from kubeshare.api.types.constants import MANAGER_NODE
 from kubeshare.api.types.v1 import GPUNODES, GPUDevice, GPUNode, GPUNodeSpec
+from kubeshare.core.units import MICROS
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ApiError, NotFoundError
 from kubeshare.node.gpus.discovery import DiscoveryError, with_vanished
+from kubeshare.node.gpus.oversubscription import oversubscribed
 from kubeshare.node.gpus.pod_resources import PodResourcesError
 from kubeshare.node.node_object import owner_of, uid_of
 
@@ -45,6 +47,14 @@ class Gpus(Protocol):
         """
         ...
 
+    def utilization(self) -> dict[str, float]:
+        """UUID → the part of the time in which the GPU ran a kernel just now, 0 to 1.
+
+        Raises:
+            DiscoveryError: it cannot be read now.
+        """
+        ...
+
 
 class Inventory:
     """The node's GPUs: read periodically, published when something has changed.
@@ -60,12 +70,14 @@ class Inventory:
         drivers: UUID → DRA driver, of the GPUs that such a driver serves.
         in_use: asks for the GPUs that pods use as whole GPUs.
         unrecorded: UUID → the pods that run without a holder, of the GPUs that have some.
+        memory_factor: how many times the memory of the GPUs is given out, in millionths.
         interval: seconds between readings.
 
     Attributes:
         interval: as above; a change counts from the next reading on.
         reflector: watches the GPUNode.
         found: the GPUs as of the last reading.
+        utilization: by UUID, as of the last reading.
         first_reading: set once the first reading is published.
     """
 
@@ -79,6 +91,7 @@ class Inventory:
         drivers: Callable[[], Mapping[str, str]] = dict,
         in_use: GpusInUse | None = None,
         unrecorded: Callable[[], Mapping[str, tuple[str, ...]]] = dict,
+        memory_factor: Callable[[], int] = lambda: MICROS,
         interval: float = 10.0,
     ) -> None:
         self._client = client
@@ -88,6 +101,7 @@ class Inventory:
         self._drivers = drivers
         self._in_use = in_use
         self._unrecorded = unrecorded
+        self._memory_factor = memory_factor
         self._last_in_use: Mapping[str, str] = {}
         self.interval = interval
         self._published: GPUNodeSpec | None = None
@@ -99,6 +113,7 @@ class Inventory:
         )
         self.reflector.subscribe(self._changed)
         self.found = GPUNodeSpec()
+        self.utilization: Mapping[str, float] = {}
         self.first_reading = asyncio.Event()
 
     def device(self, uuid: str) -> GPUDevice | None:
@@ -128,9 +143,10 @@ class Inventory:
             self.found = await self._last_published()
             self._is_loaded = True
         try:
-            now = await asyncio.to_thread(self._gpus.read)
+            read, self.utilization = await asyncio.to_thread(self._read)
+            now = oversubscribed(read, self._memory_factor())
         except DiscoveryError as error:
-            now = self._unreadable(str(error))
+            now, self.utilization = self._unreadable(str(error)), {}
         now = await self._with_users(now)
         self.found = with_vanished(now, self.found, self._promised())
         if self.found != self._published:
@@ -138,6 +154,9 @@ class Inventory:
             self._published = None
             await self._publish(self.found)
             self._published = self.found
+
+    def _read(self) -> tuple[GPUNodeSpec, Mapping[str, float]]:
+        return self._gpus.read(), self._gpus.utilization()
 
     def refresh_soon(self) -> None:
         """Refresh at once, for example because a pod got or released a whole GPU."""
@@ -203,9 +222,10 @@ def _fields(spec: GPUNodeSpec) -> dict[str, Any]:
     """The fields to apply; an apply is refused if the kind does not have one of them."""
     fields: dict[str, Any] = msgspec.to_builtins(_counted(spec))
     for device in fields["devices"]:
-        # The kind of an earlier release does not have it, as during a rollback.
-        if not device["unrecordedPods"]:
-            del device["unrecordedPods"]
+        # The kind of an earlier release does not have them, as during a rollback.
+        for name in ("unrecordedPods", "physicalMemoryBytes"):
+            if not device[name]:
+                del device[name]
     return fields
 
 

@@ -25,6 +25,7 @@ from kubeshare.kube.controller.controller import RequeueAfter, TerminalError
 from kubeshare.kube.controller.events import WARNING, EventRecorder, reference
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.node.gpus.inventory import Inventory
+from kubeshare.node.gpus.oversubscription import memory_operations
 from kubeshare.node.gpus.pod_resources import PodResourcesError, whole_gpu
 from kubeshare.node.node_view import NODE_VGPUS, NodeView
 
@@ -194,7 +195,6 @@ def found_operations(vgpu: VGPU, device: GPUDevice, placeholder: str) -> list[di
         "uuid": device.uuid,
         "placeholderUid": placeholder,
         "model": device.model,
-        "memoryBytes": device.memory_bytes,
     }
     guard = {
         "op": "test",
@@ -204,4 +204,5 @@ def found_operations(vgpu: VGPU, device: GPUDevice, placeholder: str) -> list[di
     return [
         guard,
         *({"op": "add", "path": f"/spec/{key}", "value": value} for key, value in fields.items()),
+        *memory_operations(vgpu, device),
     ]

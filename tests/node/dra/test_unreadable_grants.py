@@ -1,0 +1,113 @@
+"""GPUs of grants that cannot be read when the agent starts give no shares to others."""
+
+from collections.abc import Iterable
+
+import pytest
+
+from fakes.node import A_GPU, OTHER_GPU, Cluster, Running, claim_reference, write_daemon_status
+from kubeshare.node.agent import Agent
+from kubeshare.node.paths import NodePaths
+from kubeshare.simulator.control import run_virtual
+from kubeshare.tokens.files.grants import read_grant
+from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.wire.page import PageWriter
+
+CLAIM = claim_reference("a")
+Fenced = dict[str, tuple[str, ...]]
+
+
+@pytest.fixture
+def broken(cluster: Cluster, paths: NodePaths, agent: Running) -> Cluster:
+    """Pod ``a`` is prepared and runs on vGPU ``red``; then its grant is broken, its page is not."""
+    cluster.add_pod("a", phase="Running")
+    cluster.add_vgpu("red", cluster.holder("a"))
+    write_daemon_status(paths, CLAIM.uid, "ACTIVE")
+
+    async def prepare() -> None:
+        async with agent() as running:
+            await running.prepare(CLAIM)
+
+    run_virtual(prepare())
+    run = Paths(paths.run_folder)
+    run.claim(CLAIM.uid).mkdir(exist_ok=True)
+    PageWriter(run.claim(CLAIM.uid) / "page", read_grant(run.grant(CLAIM.uid)))
+    run.grant(CLAIM.uid).write_text("{")
+    return cluster
+
+
+def fenced(agent: Running, *mounted: str, in_use: Iterable[str] = (), reconcile: int = 0) -> Fenced:
+    """What an agent fences that starts now, and then reconciles the grant so often.
+
+    Args:
+        agent: starts it.
+        mounted: the pods with processes that have the claim mounted.
+        in_use: the claims that the kubelet has.
+        reconcile: how often; the claim is used by nothing any more then.
+    """
+
+    async def act(running: Agent) -> Fenced:
+        users, kept = set(mounted), set(in_use)
+        running.unreadable._pods_of_claim = lambda claim: frozenset(users)
+        running.unreadable._claim_in_use = kept.__contains__
+        await running.reconciler.find_unrecorded()
+        for _ in range(reconcile):
+            users.clear()
+            kept.clear()
+            assert await running.reconciler.reconcile_grant(CLAIM.uid) is None
+        return running.unrecorded.pods()
+
+    async def main() -> Fenced:
+        async with agent() as running:
+            return await act(running)
+
+    return run_virtual(main())
+
+
+def test_its_gpu_is_fenced_where_the_record_lacks_its_pod(broken: Cluster, agent: Running) -> None:
+    broken.add_vgpu("red")
+    assert fenced(agent, "a-uid") == {A_GPU.uuid: ("default/a",)}
+
+
+def test_a_pod_that_is_gone_from_the_api_server_is_named_by_its_uid(
+    broken: Cluster, agent: Running
+) -> None:
+    assert fenced(agent, "gone-uid") == {A_GPU.uuid: ("unknown/gone-uid",)}
+
+
+def test_without_its_page_all_gpus_are_fenced(
+    broken: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    (Paths(paths.run_folder).claim(CLAIM.uid) / "page").write_bytes(b"?")
+    assert fenced(agent, "a-uid") == dict.fromkeys((A_GPU.uuid, OTHER_GPU.uuid), ("default/a",))
+
+
+def test_a_pod_that_is_recorded_fences_nothing(broken: Cluster, agent: Running) -> None:
+    assert fenced(agent, "a-uid") == {}
+
+
+def test_a_claim_that_only_the_kubelet_has_is_fenced(broken: Cluster, agent: Running) -> None:
+    assert fenced(agent, in_use=[CLAIM.uid]) == {A_GPU.uuid: (f"unknown/claim-{CLAIM.uid}",)}
+
+
+def test_a_claim_that_nothing_uses_fences_nothing(broken: Cluster, agent: Running) -> None:
+    assert fenced(agent) == {}
+
+
+def test_the_fence_is_lifted_when_nothing_uses_the_claim_any_more(
+    broken: Cluster, agent: Running
+) -> None:
+    broken.add_vgpu("red")
+    assert fenced(agent, "a-uid", reconcile=2) == {}
+
+
+def test_a_claim_that_is_prepared_anew_has_a_grant_again(broken: Cluster, agent: Running) -> None:
+    async def main() -> tuple[int, Fenced]:
+        async with agent() as running:
+            running.unreadable._pods_of_claim = lambda claim: frozenset({"gone-uid"})
+            await running.reconciler.find_unrecorded()
+            assert running.unrecorded.pods()
+            await running.prepare(CLAIM)
+            await running.reconciler.reconcile_grant(CLAIM.uid)
+            return len(running.grants.all()), running.unrecorded.pods()
+
+    assert run_virtual(main()) == (1, {})
