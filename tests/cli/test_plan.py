@@ -383,3 +383,26 @@ def test_a_standing_that_cannot_be_is_rejected_by_its_field(said: str, field: st
     )
     _, second = answers(read_scenario(text.encode(), "s.yaml"))
     assert (second.decision.outcome, second.decision.field) == ("rejected", field)
+
+
+def test_moves_are_those_of_the_state_after_the_events(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = tmp_path / "scenario.yaml"
+    near = "gang: {name: g, minAvailable: 1, near: node}"
+    for gang, frees in (("", [["n1/A"]]), (f", {near}", [])):
+        file.write_text(
+            "policy: locality\n"
+            "nodes: [{name: n1, vgpus: [{id: A}, {id: B, compute: 0.1}, {id: C}]}]\n"
+            "events:\n"
+            "  - request: {name: first, request: 0.5}\n"
+            f"  - request: {{name: second, request: 0.3{gang}}}\n"
+            f"  - request: {{name: third, request: 0.4{gang}}}\n"
+            "  - release: first\n"
+        )
+        assert main(["plan", "--defragment", "-o", "json", str(file)]) == 0
+        lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+        assert [line["frees"] for line in lines if "frees" in line] == frees
+    assert main(["plan", "--defragment", str(file)]) == 0
+    last = capsys.readouterr().out.splitlines()[-1]
+    assert last == "defragment: no move frees one of the 3 GPUs in use (0 idle)"

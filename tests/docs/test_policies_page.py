@@ -76,6 +76,18 @@ def test_the_shares_of_the_page_are_placed_as_the_page_says(tmp_path: Path) -> N
     assert (result.exit_code, result.stdout) == (0, expected)
 
 
+def test_the_moves_of_the_page_are_found_as_the_page_says(tmp_path: Path) -> None:
+    command, _, expected = block("console", "$ kubeshare plan scenario.yaml --def").partition("\n")
+    section = PAGE[PAGE.index("## Free whole GPUs") :]
+    scenario = tmp_path / "scenario.yaml"
+    scenario.write_text(section.split("```yaml\n")[1].split("```")[0])
+    result = CliRunner().invoke(plan, [str(scenario), command.split()[-1]], catch_exceptions=False)
+    assert (result.exit_code, result.stdout) == (0, expected)
+    result = CliRunner().invoke(plan, [str(scenario), "--defragment", "-o", "json"])
+    first, _ = result.stdout.splitlines()
+    assert f"`{first}`" in section
+
+
 @pytest.mark.parametrize(
     ("target", "words"),
     [

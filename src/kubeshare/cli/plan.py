@@ -12,6 +12,7 @@ import click
 import msgspec
 
 from kubeshare.cli.decision_output import as_fields, as_lines
+from kubeshare.cli.defragmentation import DefragmentationPlan
 from kubeshare.core.decision import Decision, device_names
 from kubeshare.core.diagnosis.explain import Change, shortest_change
 from kubeshare.core.errors import InvalidValueError
@@ -53,23 +54,34 @@ class Answer(NamedTuple):
 
 @click.command(
     epilog="\b\nExamples:\n  kubeshare plan scenario.yaml -o json\n"
-    "  kubeshare plan --explain scenario.yaml"
+    "  kubeshare plan --explain scenario.yaml\n"
+    "  kubeshare plan --defragment scenario.yaml"
 )
 @click.argument("scenario", type=click.File("rb"))
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
 @click.option("--explain", is_flag=True, help="Of what waits say also whose leaving would help.")
-def plan(scenario: BinaryIO, output: str, *, explain: bool) -> None:
+@click.option(
+    "--defragment",
+    is_flag=True,
+    help="After the events, say which pods would free whole GPUs if they were evicted and placed "
+    "again, the cheapest first. Nothing is moved.",
+)
+def plan(scenario: BinaryIO, output: str, *, explain: bool, defragment: bool) -> None:
     """Say where the pods of SCENARIO (a YAML file, or - for the standard input) would be placed.
 
     With -o json each answer is one JSON object on a line of its own.
     """
     source = str(getattr(scenario, "name", "<stdin>"))
     show = _FORMATS[output]
-    for answer in answers(read_scenario(scenario, source), explain=explain):
+    read = read_scenario(scenario, source)
+    moves = DefragmentationPlan(read) if defragment else None
+    for answer in answers(moves.scenario if moves else read, explain=explain):
         # Flushed at once: a caller that pipes events in may wait for each answer.
         click.echo(show(answer))
+    for line in moves.lines(output) if moves else ():
+        click.echo(line)
 
 
 def answers(scenario: Scenario, *, explain: bool = False) -> Iterator[Answer]:

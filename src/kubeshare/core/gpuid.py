@@ -24,6 +24,11 @@ def is_valid(gpuid: str) -> bool:
     return 0 < len(gpuid) <= MAX_LENGTH and gpuid.isprintable()
 
 
+def is_generated(gpuid: str) -> bool:
+    """Whether no author has chosen it."""
+    return gpuid.startswith(RESERVED_PREFIX)
+
+
 def object_name(node: str, gpuid: str, taken: Container[str]) -> str:
     """The name of the object of a new vGPU.
 

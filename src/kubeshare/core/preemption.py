@@ -32,7 +32,7 @@ class Preemption(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         leave: the uids of the demands to evict, sorted.
         priority: the highest of their priorities.
-        words: each eviction as a clause: ``q leaves n1/A``.
+        words: each eviction as a clause for the author of the demand: ``q leaves n1/A``.
     """
 
     leave: tuple[str, ...]
@@ -67,7 +67,7 @@ def cheapest_preemption(
         change = fewest_leaving(policy, ledger, demand, may_leave)
         if change is not None:
             highest = max(lower[uid] for uid in change.leave)
-            words = leave_clauses(ledger, change.leave, demand.namespace)
+            words = leave_clauses(ledger, change.leave, demand)
             return Preemption(leave=change.leave, priority=highest, words=words)
     return None
 
@@ -143,7 +143,7 @@ def _cheapest_anywhere(  # noqa: PLR0913 - as above
     return Preemption(
         leave=tuple(sorted(leavers)),
         priority=max(preemptible[uid] for uid in leavers),
-        words=leave_clauses(ledger, leavers, members[0].namespace),
+        words=leave_clauses(ledger, leavers, members[0]),
     )
 
 
@@ -203,7 +203,9 @@ def change_for_gang(  # noqa: PLR0913 - as above
     found = cheapest_for_gang(
         policy, ledger, members, needed=needed, priority=1, preemptible=others, near=near
     )
-    return None if found is None else Change(leave=found.leave, words=found.words)
+    if found is None:
+        return None
+    return Change(leave=found.leave, words=leave_clauses(ledger, found.leave))
 
 
 def _one_of(uids: Container[str]) -> MayLeave:

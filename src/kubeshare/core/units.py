@@ -160,6 +160,11 @@ def parse_count(value: object, field: str) -> int:
     Raises:
         InvalidValueError: not such a number, negative, with a fraction, or past 2^63 - 1.
     """
+    return (_count if isinstance(value, str) else _count.__wrapped__)(value, field)
+
+
+@lru_cache(maxsize=4096)
+def _count(value: object, field: str) -> int:
     amount, _ = _parse(value, field)
     if amount.denominator != 1:
         raise InvalidValueError(field, f"{value} is not a whole number")

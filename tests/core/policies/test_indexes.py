@@ -14,12 +14,16 @@ from kubeshare.core.ledger.holder import MAX_HOLDERS
 from kubeshare.core.ledger.index.gpu_kinds import GpuKinds
 from kubeshare.core.ledger.index.node_ranking import NodeRankings
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.ledger.tables import Index
 from kubeshare.core.policies import policy
 from kubeshare.core.policies.binpack.index import BinpackIndex
 from kubeshare.core.policies.indexes import attach_indexes
 from kubeshare.core.policies.locality.index import LocalityIndex
 from kubeshare.core.policies.scoring import scorer
 from kubeshare.core.policies.topology.index import TopologyIndex
+from kubeshare.core.quota.charge import ExclusiveDevices
+from kubeshare.core.quota.index import QuotaIndex
+from kubeshare.core.quota.namespace import HeldIndex
 
 V100, A100, LARGE = (
     FreeGpu("V100", GPU_MEMORY),
@@ -247,3 +251,14 @@ def test_a_policy_that_fails_at_an_empty_ledger_is_left_alone() -> None:
         raise IndexError
 
     attach_indexes(fails, Ledger())
+
+
+@pytest.mark.parametrize("kind", [QuotaIndex, HeldIndex, ExclusiveDevices])
+def test_what_a_quota_needs_is_counted_before_there_is_one(
+    kind: type[Index], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, built = Ledger([a_node("n1")]), list[Ledger]()
+    attach_indexes(policy("locality"), ledger)
+    monkeypatch.setattr(kind, "__init__", lambda _self, of: built.append(of))
+    ledger.index(kind)
+    assert not built, "at once, from a full ledger"

@@ -97,4 +97,9 @@ def _only_by_label(state: State, demand: Demand) -> str:
     labelled = [device.path for device in state.devices.values() if label in device.affinities]
     if not labelled:
         return ""
-    return f"affinity {label} is on {', '.join(sorted(labelled, key=natural))}"
+    return label_is_on(label, ", ".join(sorted(labelled, key=natural)))
+
+
+def label_is_on(label: str, paths: str) -> str:
+    """The reason against GPUs without an affinity label that other GPUs have."""
+    return f"affinity {label} is on {paths}"

@@ -24,6 +24,7 @@ from kubeshare.core import reasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.admit import MayLeave, fewest_that_admit
 from kubeshare.core.diagnosis.cover import Holders
+from kubeshare.core.diagnosis.hidden_gpuids import readable_paths
 from kubeshare.core.diagnosis.repairs import repairs
 from kubeshare.core.diagnosis.several_shares import proposals
 from kubeshare.core.ledger.device import Device
@@ -62,18 +63,23 @@ def _any(_: Holder) -> bool:
     return True
 
 
-def shortest_change(policy: Policy, ledger: Ledger, demand: Demand) -> Change | None:
+def shortest_change(
+    policy: Policy, ledger: Ledger, demand: Demand, reader: Demand | None = None
+) -> Change | None:
     """The smallest change that lets a pending demand fit; None if none was found.
 
     Args:
         policy: decides whether the demand fits.
         ledger: unchanged afterwards.
         demand: the pending demand.
+        reader: who reads the clauses, as for :func:`leave_clauses`.
     """
     leaving = fewest_leaving(policy, ledger, demand)
     if leaving is not None:
-        return leaving
-    return next((Change(words=(repair,)) for repair in repairs(policy, ledger, demand)), None)
+        words = leave_clauses(ledger, leaving.leave, reader)
+        return msgspec.structs.replace(leaving, words=words)
+    found = repairs(policy, ledger, demand, reader)
+    return next((Change(words=(repair,)) for repair in found), None)
 
 
 def fewest_leaving(
@@ -101,26 +107,28 @@ def fewest_leaving(
 
 
 def leave_clauses(
-    ledger: Ledger, leavers: Iterable[str], reader: str | None = None
+    ledger: Ledger, leavers: Iterable[str], reader: Demand | None = None
 ) -> tuple[str, ...]:
     """A clause for each demand that leaves, in the order of the GPUs.
 
     Args:
         ledger: the cluster.
         leavers: the uids of the demands.
-        reader: the namespace whose users read the clauses: demands of others are not named; None
-            for a reader who may see all.
+        reader: the demand whose author reads the clauses: demands of other namespaces, and the
+            GPUIDs that they chose, are not named; None for a reader who may see all.
     """
     places = []
     for uid in leavers:
         devices = [ledger.devices[device_id] for device_id in ledger.held_by(uid)]
         paths = sorted((device.path for device in devices), key=natural)
+        shown = ", ".join(paths if reader is None else readable_paths(devices, reader))
         holder = next(
             holder for device in devices for holder in device.holders if holder.demand == uid
         )
-        name = holder.name if reader in (None, holder.namespace) else _STRANGER
-        places.append((natural(paths[0]), natural(name), uid, ", ".join(paths), name))
-    return tuple(f"{name or 'who holds it'} leaves {paths}" for *_, paths, name in sorted(places))
+        known = reader is None or reader.namespace == holder.namespace
+        name = holder.name if known else _STRANGER
+        places.append((natural(paths[0]), natural(name), uid, shown, name))
+    return tuple(f"{name or 'who holds it'} leaves {shown}" for *_, shown, name in sorted(places))
 
 
 def _candidates(

@@ -11,6 +11,7 @@ the cluster.
 
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from operator import attrgetter
 from types import MappingProxyType
@@ -92,6 +93,10 @@ class Ledger:
     def held_by(self, demand_uid: str) -> frozenset[str]:
         """The ids of the devices that a demand holds."""
         return frozenset(self._held.get(demand_uid, ()))
+
+    def holding(self, demand_uids: AbstractSet[str]) -> AbstractSet[str]:
+        """Those of some demands that hold devices."""
+        return demand_uids & self._held.keys()
 
     def comparable(self, demand: Demand) -> Demand:
         """The demand with its labels as this ledger has them; policies start with this."""
