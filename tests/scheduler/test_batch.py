@@ -10,11 +10,15 @@ from expectations.scheduling import (
     assert_pending,
     expect_all_scheduled,
     expect_decided,
+    expect_pending,
 )
 from fakes.cluster import FakeCluster, run_scenario, scenario
-from kubeshare.api.types.v1 import SHAREPODS, VGPUS
+from kubeshare.api.state.namespace_usage import NamespaceUsage, Usage
+from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS
+from kubeshare.kube.resources import PODS
 from kubeshare.scheduler import controller
 from kubeshare.simulator.control import Fault
+from scheduler.test_quotas import allow
 
 MARKED = {"kubeshare.nthu/preemptible": "true"}
 
@@ -173,3 +177,66 @@ def test_decisions_are_those_made_one_by_one(seed: int, monkeypatch: pytest.Monk
         return found
 
     assert placed(16) == placed(1)
+
+
+@scenario(n1=2)
+async def test_the_rest_of_a_batch_gives_way_to_a_higher_priority(cluster: FakeCluster) -> None:
+    for name in "abcd":
+        cluster.share(name, "0.5")
+
+    def ask() -> None:
+        cluster.share("urgent", "0.6", labels={"sharedgpu/priority": "50"})
+
+    fault = Fault("slow", seconds=0.5, action=ask)
+    cluster.server.inject(fault, verb="patch", resource="vgpus/status")
+    cluster.start("scheduler")
+    await expect_all_scheduled(cluster, "a", "b", "urgent")
+    for name in "cd":
+        await expect_decided(cluster, name)
+        assert_pending(cluster, name, "compute 0.4 left")
+
+
+def test_the_use_of_a_namespace_is_looked_at_once_for_a_batch(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    looks: list[str] = []
+    after = NamespaceUsage.after
+
+    async def counted(self: NamespaceUsage, written: VGPU, namespace: str) -> Usage:
+        looks.append(namespace)
+        return await after(self, written, namespace)
+
+    monkeypatch.setattr(NamespaceUsage, "after", counted)
+
+    async def play(cluster: FakeCluster) -> None:
+        allow(cluster, **{"requests.kubeshare.nthu/gpu": "1"})
+        names = [f"s{number}" for number in range(8)]
+        for name in names:
+            cluster.share(name, "0.1", memory="128Mi")
+        cluster.start("scheduler")
+        await expect_all_scheduled(cluster, *names)
+
+    run_scenario(play, n1=1)
+    assert looks == ["default"]
+
+
+@scenario(n1=1)
+async def test_a_pod_that_is_not_ready_any_more_gives_its_share_back(cluster: FakeCluster) -> None:
+    gate = {"name": "example.com/other"}
+
+    def close() -> None:
+        cluster.server.change(
+            PODS, "b", "default", lambda pod: pod["spec"]["schedulingGates"].append(gate)
+        )
+
+    for name in "abc":
+        cluster.plain(name, "0.3")
+    cluster.server.inject(Fault.preceded_by(close), verb="patch", resource="vgpus/status")
+    cluster.start()
+    await expect_running(cluster, "a", "c")
+    await expect_pending(cluster, "b", reason="Postponed")
+    await cluster.until(lambda: sorted(*cluster.vgpus().values()) == ["a", "c"])
+    cluster.server.change(
+        PODS, "b", "default", lambda pod: pod["spec"]["schedulingGates"].remove(gate)
+    )
+    await expect_running(cluster, "b")

@@ -5,6 +5,7 @@ from types import SimpleNamespace
 from typing import cast
 
 import pytest
+from msgspec import structs
 
 from fakes.cluster.cluster import BORN
 from kubeshare.api.configuration import DynamicConfiguration
@@ -66,6 +67,22 @@ def test_an_excluded_node_is_no_candidate_of_that_requester_until_its_time_is_ov
     cluster.wait(1)
     assert cluster.of(asks) == ALL
     assert cluster.candidates.next_retry([asks]) is None
+
+
+def test_whether_one_node_is_a_candidate_is_found_without_the_others() -> None:
+    cluster, looked_at = Cluster(), set[str]()
+
+    def only_n1_and_n2(each: Eligible) -> Eligible:
+        looked_at.update(each.nodes)
+        return structs.replace(each, nodes=each.nodes & {"n1", "n2"})
+
+    fields = SimpleNamespace(uid="a", excluded=(), pod_spec={}, filter=only_n1_and_n2)
+    asks = cast("Requester", fields)
+    cluster.candidates.exclude(asks, "n2", "its GPU was taken")
+    found = {name: cluster.candidates.has(name, asks, DEMAND) for name in ("n1", "n2", "n4")}
+    assert found == {"n1": True, "n2": False, "n4": False}
+    assert looked_at == {"n1", "n2"}
+    assert not cluster.candidates.has("n3", asks, DEMAND)
 
 
 def test_a_further_exclusion_leaves_the_earlier_ones_and_the_next_for_the_same_is_longer() -> None:

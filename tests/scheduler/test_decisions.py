@@ -3,9 +3,10 @@
 from core.builders import a_demand, a_device, a_holder, a_node
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.core.decision import Decision
+from kubeshare.core.diagnosis.messages import MESSAGE_LENGTH, explain
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
-from kubeshare.scheduler.scheduling import MESSAGE_LENGTH, decide, explain, helpful_change
+from kubeshare.scheduler.scheduling import decide, helpful_change
 
 LOCALITY = policy("locality")
 ANY = Eligible(frozenset({"n1", "n2"}), {})
@@ -13,6 +14,10 @@ ANY = Eligible(frozenset({"n1", "n2"}), {})
 
 def pending(reasons: dict[str, str], field: str = "") -> Decision:
     return Decision(outcome="pending", reasons=reasons, field=field)
+
+
+def sentence(decision: Decision, places: int = 0) -> str:
+    return explain(Ledger([], []), a_demand("a"), decision, places)
 
 
 def test_nodes_that_are_not_eligible_have_their_reasons() -> None:
@@ -61,19 +66,19 @@ def test_what_would_help_names_who_has_to_leave() -> None:
 
 
 def test_reasons_are_one_sentence_each_and_the_field_comes_first() -> None:
-    assert explain(pending({"n1": "full", "n2": "cordoned"})) == "n1: full; n2: cordoned"
+    assert sentence(pending({"n1": "full", "n2": "cordoned"})) == "n1: full; n2: cordoned"
     reasons = {"n1": "full", "memory": "too large"}
-    assert explain(pending(reasons, "memory")) == "memory: too large; n1: full"
-    assert explain(pending(reasons, "quota")) == "n1: full; memory: too large"
-    assert explain(pending({"n1": "full"}), places=3) == "n1: full; and 2 more"
+    assert sentence(pending(reasons, "memory")) == "memory: too large; n1: full"
+    assert sentence(pending(reasons, "quota")) == "n1: full; memory: too large"
+    assert sentence(pending({"n1": "full"}), places=3) == "n1: full; and 2 more"
     words = "no node has reported a GPU yet: is the node agent running?"
-    assert explain(pending({})) == words
+    assert sentence(pending({})) == words
 
 
 def test_many_reasons_are_counted_where_they_would_be_too_long() -> None:
     reason = "x" * (MESSAGE_LENGTH // 2 - 6)  # two of them, with names and separators
     two = {"n1": reason, "n2": reason}
-    assert len(explain(pending(two))) == MESSAGE_LENGTH - 2
-    assert explain(pending(two | {"n3": "full"})).endswith("; and 1 more")
-    long = explain(pending({"n1": "y" * 2 * MESSAGE_LENGTH, "n2": "full"}))
+    assert len(sentence(pending(two))) == MESSAGE_LENGTH - 2
+    assert sentence(pending(two | {"n3": "full"})).endswith("; and 1 more")
+    long = sentence(pending({"n1": "y" * 2 * MESSAGE_LENGTH, "n2": "full"}))
     assert long == f"n1: {'y' * (MESSAGE_LENGTH - 4)}; and 1 more"

@@ -7,7 +7,6 @@ import pytest
 from expectations.pods import expect_condition, expect_running
 from expectations.scheduling import expect_decided, expect_pending
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.pods import holders
 from fakes.cluster.quotas import (
     expect_used,
     label_gpus,
@@ -18,6 +17,7 @@ from fakes.cluster.quotas import (
 )
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.simulator.control import Fault
+from kubeshare.simulator.control_tier.stored import holders
 from scheduler.test_quotas import allow
 
 WEB = {"kubeshare.nthu/group": "web"}

@@ -7,6 +7,7 @@ from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import EVENTS
+from scheduler.gang.gangs import labels
 
 
 def share_in(cluster: FakeCluster, namespace: str, name: str, **gpu: Any) -> None:
@@ -62,7 +63,7 @@ async def test_neither_condition_nor_event_names_objects_of_another_namespace(
     cluster: FakeCluster,
 ) -> None:
     cluster.start()
-    await cluster.run("secret", "0.9", exclusion="classified")
+    await cluster.run("secret", "0.9", exclusion="classified", id="covert")
     share_in(cluster, "other", "mine", request="0.5")
 
     def texts() -> str:
@@ -70,7 +71,32 @@ async def test_neither_condition_nor_event_names_objects_of_another_namespace(
         events = [each["note"] for each in cluster.server.all(EVENTS, "other")]
         return " ".join([str(conditions), *events])
 
-    await cluster.until(lambda: "a demand of another namespace leaves n1/" in texts())
-    assert "exclusion of another namespace, asked none" in texts()
+    named = "a GPU on n1 that another namespace named"
+    await cluster.until(lambda: f"a demand of another namespace leaves {named}" in texts())
+    assert f"{named}: exclusion of another namespace, asked none" in texts()
     assert "secret" not in texts()
     assert "classified" not in texts()
+    assert "covert" not in texts()
+
+
+@scenario(n1=1)
+async def test_nor_does_the_condition_of_a_gang_whose_members_have_different_labels(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start()
+    await cluster.run("theirs", "0.9", affinity="red", id="covert")
+    asked = {"request": "0.05", "memory": "1Gi"}
+    wants = {"a": asked, "b": {"request": "0.5", "memory": "1Gi", "affinity": "red"}}
+    for second, (name, gpu) in enumerate(wants.items()):
+        created = f"2026-01-01T00:00:{second:02}Z"
+        metadata = {"namespace": "other", "labels": labels(2), "creationTimestamp": created}
+        cluster.server.seed(SHAREPODS, manifests.sharepod(name, gpu, metadata=metadata))
+
+    def texts() -> str:
+        found = (cluster.server.stored(SHAREPODS, name, "other") or {} for name in wants)
+        events = [each["note"] for each in cluster.server.all(EVENTS, "other")]
+        return " ".join([*(str(each.get("status")) for each in found), *events])
+
+    words = "affinity red is on a GPU on n1 that another namespace named"
+    await cluster.until(lambda: words in texts())
+    assert "covert" not in texts()

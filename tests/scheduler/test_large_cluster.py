@@ -7,13 +7,14 @@ from msgspec import structs
 
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.diagnosis.messages import explain
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.holder import Holder
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.core.reasons import NOT_ASKED
 from kubeshare.scheduler import scheduling
-from kubeshare.scheduler.scheduling import decide, explain, explain_pending, helpful_change
+from kubeshare.scheduler.scheduling import decide, explain_pending, helpful_change
 
 NODES = [f"n{number}" for number in range(40)]
 
@@ -40,7 +41,7 @@ def test_the_message_has_what_the_whole_one_begins_with_and_counts_all(
 ) -> None:
     ledger, demand, eligible = full(), asks(), Eligible(frozenset(NODES), {})
     decision = decide(policy(name), ledger, demand, eligible)
-    whole = explain(decision)
+    whole = explain(ledger, demand, decision)
     assert explain_pending(policy(name), ledger, demand, eligible, decision) == whole
     monkeypatch.setattr(scheduling, "LARGE_CLUSTER", 10)
     few = explain_pending(policy(name), ledger, demand, eligible, decision)
@@ -71,7 +72,7 @@ def test_all_is_explained_of_what_may_be_on_any_node(
     decision = decide(policy("locality"), ledger, demand, eligible)
     monkeypatch.setattr(scheduling, "LARGE_CLUSTER", 10)
     message = explain_pending(policy("locality"), ledger, demand, eligible, decision)
-    assert message == explain(decision)
+    assert message == explain(ledger, demand, decision)
 
 
 def test_a_cluster_is_large_beyond_a_number_of_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -80,4 +81,4 @@ def test_a_cluster_is_large_beyond_a_number_of_gpus(monkeypatch: pytest.MonkeyPa
     for limit, is_large in ((len(NODES), False), (len(NODES) - 1, True)):
         monkeypatch.setattr(scheduling, "LARGE_CLUSTER", limit)
         message = explain_pending(policy("locality"), ledger, demand, eligible, decision)
-        assert (message != explain(decision)) is is_large
+        assert (message != explain(ledger, demand, decision)) is is_large

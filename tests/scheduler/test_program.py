@@ -57,19 +57,30 @@ async def test_its_controller_is_named_in_its_metrics(cluster: FakeCluster) -> N
     assert set(cluster.reconciles("scheduler")) == {"scheduler"}
 
 
+def scraped(registry: CollectorRegistry) -> list[str]:
+    return generate_latest(registry).decode().splitlines()
+
+
 def test_its_metrics_have_names_helps_and_what_waits_now() -> None:
     registry = CollectorRegistry()
     waiting: UnschedulableQueue[RequesterKey] = UnschedulableQueue()
-    metrics = Metrics(registry, waiting)
+    metrics = Metrics(registry, waiting, lambda: BORN)
     metrics.decisions.labels("bound").inc(2)
-    for name in "abc":
-        waiting.add(RequesterKey("SharePod", Key("default", name)), "")
-    lines = generate_latest(registry).decode().splitlines()
+    assert "kubeshare_scheduler_oldest_waiting_seconds 0.0" in scraped(registry)
+    for name, hour in zip("abc", (21, 20, 22), strict=True):
+        created = f"2025-12-31T{hour}:00:00Z"
+        waiting.add(RequesterKey("SharePod", Key("default", name)), created)
+    lines = scraped(registry)
     for line in (
-        "# HELP kubeshare_scheduler_decisions_total Decisions about SharePods",
+        "# HELP kubeshare_scheduler_decisions_total Decisions about SharePods and pods",
         'kubeshare_scheduler_decisions_total{outcome="bound"} 2.0',
-        "# HELP kubeshare_scheduler_waiting Those that wait for room",
+        'kubeshare_scheduler_decisions_total{outcome="pending"} 0.0',
+        (
+            "# HELP kubeshare_scheduler_waiting "
+            "SharePods and pods that wait for room, or for their vGPUs"
+        ),
         "kubeshare_scheduler_waiting 3.0",
+        "kubeshare_scheduler_oldest_waiting_seconds 14400.0",
     ):
         assert line in lines
 
@@ -168,6 +179,23 @@ async def test_its_decisions_are_counted_by_outcome(cluster: FakeCluster) -> Non
     cluster.share("b", "0.1", memory="1Gi")
     await expect_pending(cluster, "b")
     assert cluster.decisions()["stale"] == 1
+
+
+@scenario(n1=1)
+async def test_the_condition_that_it_writes_is_no_reason_to_decide_again(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start("scheduler")
+    cluster.share("a", "0.6", memory="1Gi")
+    await expect_scheduled(cluster, "a")
+    cluster.share("waits", "0.6", memory="1Gi")
+    await expect_pending(cluster, "waits")
+    await cluster.quiet(5)
+    before = cluster.decisions()["pending"]
+    cluster.share("late", "0.6", memory="1Gi")
+    await expect_pending(cluster, "late")
+    await cluster.quiet(5)
+    assert cluster.decisions()["pending"] == before + 1
 
 
 def _hold(vgpu: Raw, more: Raw) -> None:

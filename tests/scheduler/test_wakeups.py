@@ -1,6 +1,7 @@
 """Unschedulable requesters are tried again when that may help, and not otherwise."""
 
 import asyncio
+from collections.abc import Sequence
 from types import SimpleNamespace
 from typing import Any, cast
 
@@ -10,6 +11,7 @@ from expectations.scheduling import expect_decided, expect_pending, expect_sched
 from expectations.vgpus import expect_holding
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
+from fakes.cluster.state import verdict
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
@@ -19,10 +21,17 @@ from kubeshare.kube.controller.workqueue import WorkQueue
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import NODES
 from kubeshare.scheduler import explanations
-from kubeshare.scheduler.explanations import PLACES_AT_ONCE, Explanations
+from kubeshare.scheduler.explanations import (
+    FEW,
+    MAX_SECONDS,
+    PLACES_AT_ONCE,
+    SECONDS_A_MESSAGE,
+    Explanations,
+)
 from kubeshare.scheduler.requesters.base import RequesterKey
 from kubeshare.scheduler.wakeups import RESYNC_SECONDS, Wakeups
 from kubeshare.simulator.control import run_virtual
+from scheduler.gang.gangs import gang
 
 Raw = dict[str, Any]
 
@@ -177,6 +186,63 @@ async def test_on_a_small_cluster_all_say_what_is_left_now(cluster: FakeCluster)
         await expect_pending(cluster, f"w{number}", "compute 0.55 left, 0.9 asked")
 
 
+@scenario(n1=1)
+async def test_the_messages_of_many_are_renewed_together_after_many_changes(
+    cluster: FakeCluster,
+) -> None:
+    gpuid = await fill(cluster, "0.5")
+    names = [f"w{number}" for number in range(2 * FEW)]
+    for name in names:
+        cluster.share(name, "0.9", memory="1Gi")
+    await expect_left(cluster, names, 0.5)
+    writes, changes = messages(cluster), 20
+    for change in range(changes):
+        leave(cluster, gpuid, 0.51 + change / 1000)
+        await cluster.quiet(1)
+    delay = (len(names) + 1) * SECONDS_A_MESSAGE
+    assert messages(cluster) - writes <= (len(names) + 1) * (changes / delay + 1)
+    leave(cluster, gpuid, 0.59)
+    await expect_left(cluster, names, 0.59, seconds=delay + 1)
+    assert all(len(cluster.events(name)) <= 2 for name in names)
+
+
+@scenario(n1=1)
+async def test_so_are_those_of_the_members_of_a_large_gang(cluster: FakeCluster) -> None:
+    gpuid = await fill(cluster, "0.5")
+    names = [f"w{number}" for number in range(2 * FEW)]
+    gang(cluster, *names, request="0.9")
+    await expect_left(cluster, names, 0.5)
+    writes = messages(cluster)
+    leave(cluster, gpuid, 0.56)
+    await cluster.quiet(2)
+    assert messages(cluster) <= writes + 1, "the SharePod that is in no gang"
+    await expect_left(cluster, names, 0.56, seconds=RESYNC_SECONDS + 10)
+
+
+def leave(cluster: FakeCluster, gpuid: str, left: float) -> None:
+    """Lets the only holder leave so much of the GPU."""
+    [only] = holders_of(cluster, gpuid)
+    change_holders(cluster, gpuid, only | {"requestMicros": 1_000_000 - round(left * 1e6)})
+
+
+async def expect_left(
+    cluster: FakeCluster, names: Sequence[str], left: float, seconds: float | None = None
+) -> None:
+    """The conditions of all of these say what is left of the GPU."""
+    words = f"compute {left} left"
+    await cluster.until(
+        lambda: all(words in verdict(cluster, name).get("message", "") for name in names), seconds
+    )
+
+
+def messages(cluster: FakeCluster) -> int:
+    """The writes of conditions that the scheduler has sent."""
+    return sum(
+        request.is_write and request.resource == "sharepods/status"
+        for request in cluster.server.requests
+    )
+
+
 @pytest.mark.parametrize("kind", ["SharePod", "Pod"])
 def test_on_a_large_cluster_the_message_stays_for_a_while(
     kind: str, monkeypatch: pytest.MonkeyPatch
@@ -241,17 +307,17 @@ def test_on_a_large_cluster_the_reasons_of_many_are_renewed_seldom() -> None:
     async def main() -> None:
         known, key = Explanations(), RequesterKey("SharePod", Key("d", "a"))
         large = Ledger([Node(f"n{number}") for number in range(10 * PLACES_AT_ONCE)])
-        assert known.is_due(key)
+        assert known.seconds_left(key) == 0
         known.computed(key, large, 1000)
-        assert not known.is_due(key)
-        await asyncio.sleep(10 * RESYNC_SECONDS)
-        assert not known.is_due(key), "all of them would take the whole processor"
-        await asyncio.sleep(100 * RESYNC_SECONDS)
-        assert known.is_due(key)
-        known.computed(key, Ledger([Node("n1")]), PLACES_AT_ONCE)
-        assert known.is_due(key)
+        assert known.seconds_left(key) == MAX_SECONDS
+        known.computed(key, large, FEW)
+        assert MAX_SECONDS / 10 < known.seconds_left(key) < MAX_SECONDS
+        await asyncio.sleep(MAX_SECONDS)
+        assert known.seconds_left(key) == 0
+        known.computed(key, Ledger([Node("n1")]), FEW)
+        assert known.seconds_left(key) == 0
         known.computed(key, large, 1)
         known.forget(key)
-        assert known.is_due(key)
+        assert known.seconds_left(key) == 0
 
     run_virtual(main())

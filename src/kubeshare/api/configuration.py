@@ -20,7 +20,7 @@ from kubeshare.api.types.constants import FAMILY_GPUSHARE, FAMILY_VCUDA, LABEL_Z
 from kubeshare.core.demand import LabelScope
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.policies.gpuid_scope import GpuidScope
-from kubeshare.core.units import GI, MI
+from kubeshare.core.units import GI, MI, MICROS
 from kubeshare.dialects.priority_and_gang import HIGHEST_PRIORITY
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
@@ -153,6 +153,31 @@ class MaxPriorityConfiguration(_Strict, frozen=True, kw_only=True):
         return self.namespaces.get(namespace, self.default)
 
 
+Model = Annotated[str, Meta(min_length=1, max_length=128)]
+Price = Annotated[float, Meta(ge=0, le=1_000_000)]
+
+
+class UsageConfiguration(_Strict, frozen=True, kw_only=True):
+    """The accounts of what pods use.
+
+    Attributes:
+        retention_days: days after which an account is removed.
+        objects: accounts that are kept at most; the oldest are removed.
+        currency: of the prices, for people.
+        prices: model of a GPU, as NVML names it -> the price of an hour of the whole GPU.
+    """
+
+    retention_days: Annotated[int, Meta(ge=1, le=3650)] = 90
+    objects: Annotated[int, Meta(ge=1, le=1_000_000)] = 50_000
+    currency: Annotated[str, Meta(max_length=16)] = ""
+    prices: Annotated[dict[Model, Price], Meta(max_length=256)] = {}
+
+    def price_micros(self, model: str) -> int | None:
+        """The price of an hour of a GPU, in millionths of the currency; None without one."""
+        price = self.prices.get(model)
+        return None if price is None else round(price * MICROS)
+
+
 class Configuration(_Strict, frozen=True, kw_only=True):
     """The whole configuration, with its defaults.
 
@@ -179,6 +204,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
         gpuid_scope: which vGPUs an author may name by GPUID: any, those that no other namespace
             holds, or none.
         cpu_cores: how many of the CPU cores near its GPUs a container with shares is bound to.
+        usage: how long accounts are kept, and prices.
     """
 
     pool: PoolConfiguration = field(default_factory=PoolConfiguration)
@@ -196,6 +222,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     label_scope: LabelScope = "cluster"
     gpuid_scope: GpuidScope = "cluster"
     cpu_cores: CpuCores = "all"
+    usage: UsageConfiguration = field(default_factory=UsageConfiguration)
 
     def door_of(self, family: str) -> Door:
         """Who places the pods of a manifest family."""

@@ -29,8 +29,10 @@ def add(sharepod: SharePod) -> list[Operation]:
     finalizers = sharepod.metadata.finalizers
     if FINALIZER in finalizers:
         return []
-    # The list as a whole, since it may be absent.
-    return [{"op": "add", "path": _PATH, "value": [*finalizers, FINALIZER]}]
+    # To the end of a list: the cache of large SharePods lacks the names of others.
+    if finalizers:
+        return [{"op": "add", "path": f"{_PATH}/-", "value": FINALIZER}]
+    return [{"op": "add", "path": _PATH, "value": [FINALIZER]}]
 
 
 def remove(sharepod: SharePod) -> list[Operation]:

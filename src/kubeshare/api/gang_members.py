@@ -8,6 +8,8 @@ from kubeshare.kube.resources import Raw
 
 GANG: Final = "of gang"
 """The name of the index by gang."""
+WAITING: Final = "waits in gang"
+"""The name of the index by gang of those that are not bound."""
 
 
 def gang_value(key: Key) -> str:

@@ -10,6 +10,7 @@ from typing import Any, Final
 import msgspec
 
 from kubeshare.api.types.core_v1 import TERMINAL_PHASES
+from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, GPUSpec, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.core.units import format_memory, format_share
@@ -52,6 +53,14 @@ def names(sharepod: SharePod, vgpu: VGPU) -> bool:
 def decided(sharepod: SharePod) -> bool:
     """Whether its GPUs and its node are written in it, by Sched or by its author."""
     return bool(gpuids(sharepod) and sharepod.spec.node_name)
+
+
+def decision_words(sharepod: SharePod) -> tuple[Reason, str]:
+    """Reason and message of the condition ``Scheduled`` that shows the decision in its spec."""
+    place = f"vGPU {', '.join(gpuids(sharepod))} on node {sharepod.spec.node_name}"
+    if sharepod.spec.gpu.attempt:
+        return Reason.BOUND, place
+    return Reason.GIVEN, f"given by its author: {place}"
 
 
 def original_demand(gpu: GPUSpec, demand: Demand) -> Demand:

@@ -140,6 +140,11 @@ class Upgrades:
             return ""
         return _outdated_leader("the device manager", lease)
 
+    def device_manager_leads(self) -> bool:
+        """Whether a device manager holds the Lease, or has not released it."""
+        lease = self._leases.by_key(_DEVICE_MANAGER)
+        return lease is not None and bool(lease.spec.holder_identity)
+
     def filter(self, demand: Demand, eligible: Eligible) -> Eligible:
         """The eligible nodes that can carry a demand out."""
         if program := self.outdated_program(demand):

@@ -8,15 +8,17 @@ one by one afterwards as always, find their shares and are bound to them, as aft
 Decisions made ahead end before the first requester that does not fit, has other vGPUs than one, or
 belongs to a gang, because what is decided about it may concern those after it. After each write the
 others are placed again: the cluster may have changed meanwhile. Then they are also beside holders
-that come after them in the queue and share the vGPU that was written. If a write is refused, or
-would have one holder only, those that are left are decided one by one.
+that come after them in the queue and share the vGPU that was written. If somebody else is next in
+the queue by then, as one of higher priority is, it goes first. If a write is refused, or would have
+one holder only, those that are left are decided one by one.
 """
 
 import asyncio
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import Final, NamedTuple
 
 from kubeshare.api.predicates.eligibility import Eligible
+from kubeshare.api.predicates.node_resources import Mates
 from kubeshare.api.state.vgpu_store import Reservation, StaleDecisionError
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
@@ -48,11 +50,18 @@ class BatchScheduler:
     Args:
         context: the collaborators of a decision.
         metrics: counts decisions.
+        upcoming: returns so many of the requesters that are reconciled next.
     """
 
-    def __init__(self, context: SchedulingContext, metrics: Metrics) -> None:
+    def __init__(
+        self,
+        context: SchedulingContext,
+        metrics: Metrics,
+        upcoming: Callable[[int], Sequence[RequesterKey]],
+    ) -> None:
         self._context = context
         self._metrics = metrics
+        self._upcoming = upcoming
         self._fits = True  # the last requester that was decided did fit
         self._alone = 0  # so many requesters are still decided one by one
 
@@ -63,12 +72,14 @@ class BatchScheduler:
         """
         self._fits = fits
 
-    async def reserve(self, keys: Sequence[RequesterKey]) -> None:
-        """Reserve shares for the first of these requesters that can be decided at once.
+    async def reserve(self, first: RequesterKey, most: int = MAX_BATCH) -> None:
+        """Reserve shares for a requester and for those after it that can be decided at once.
 
         Args:
-            keys: in the order in which they are reconciled.
+            first: it is being reconciled.
+            most: so many at most.
         """
+        keys = [first, *self._upcoming(most - 1)]
         if not self._fits or len(keys) < 2:
             return
         if self._alone:
@@ -84,6 +95,8 @@ class BatchScheduler:
             group = [each for each in placed if each.decision.devices == placed[0].decision.devices]
             if len(group) < 2 or not await self._write(group):
                 self._alone = len(placed)
+                return
+            if not set(self._upcoming(1)) <= set(keys):
                 return
             written = {each.member.demand.uid for each in group}
             members = [each for each in members if each.demand.uid not in written]
@@ -122,14 +135,14 @@ class BatchScheduler:
         context, now = self._context, asyncio.get_running_loop().time()
         ledger = context.cluster_state.ledger()
         placed: list[_Placed] = []
+        mates = Mates()
         with ledger.what_if():
             for member in members:
                 requester, demand, eligible = member
                 uids = [requester.uid, *(each.member.requester.uid for each in placed)]
                 priority = requester.standing().priority
                 policy = context.nominations.policy(context.policy, uids, priority, now)
-                beside = [(each.decision.node or "", each.member.requester) for each in placed]
-                nodes = requester.filter_for_gang(eligible, beside)
+                nodes = requester.filter_beside(eligible, mates)
                 decision = decide(policy, ledger, demand, nodes)
                 if len({*decision.devices}) != 1:
                     break
@@ -138,6 +151,7 @@ class BatchScheduler:
                 except LedgerError:
                     break  # another program has reserved shares for it meanwhile
                 placed.append(_Placed(member, decision))
+                requester.place_beside(decision.node or "", mates)
         return placed
 
     async def _write(self, group: Sequence[_Placed]) -> bool:

@@ -103,7 +103,7 @@ class Binder:
 
     def still_eligible(self, requester: Requester, demand: Demand, node: str) -> bool:
         """Whether the requester may still run on a node."""
-        return node in self._candidates.of(requester, demand).nodes
+        return self._candidates.has(node, requester, demand)
 
     async def awaits_release(self, requester: Requester, demand: Demand) -> bool:
         """Release shares that do not match; True if only the node can release some of them."""
@@ -128,7 +128,7 @@ class Binder:
             devices: the names of the vGPUs.
 
         Returns:
-            when to reconcile again, if the vGPUs are not ready.
+            when to reconcile again, if the vGPUs are not ready or the condition is not written.
 
         Raises:
             StaleDecisionError: its GPU was lost and another one fits, or its vGPU has gone.
@@ -150,8 +150,7 @@ class Binder:
             await self.reject(requester, f"the {requester.key.kind} is refused", error.message)
             return None
         self._events.bound(bound, node, [vgpu.gpuid for vgpu in vgpus])
-        await bound.confirm()
-        return None
+        return await bound.confirm()
 
     def _vgpus(self, names: Sequence[str]) -> list[VGPU]:
         """The vGPUs of these names, in the order of their GPUIDs.
@@ -219,19 +218,38 @@ class Binder:
 
     async def mark_unschedulable(
         self, requester: Requester, reason: Reason, message: str | Explanation
-    ) -> None:
+    ) -> RequeueAfter | None:
         """Queue a requester to be tried when the cluster changes, and report why it waits.
+
+        Returns:
+            when to report it, if its condition shows an explanation that is not old enough.
+        """
+        self.await_room(requester)
+        return await self.report(requester, reason, message)
+
+    async def report(
+        self, requester: Requester, reason: Reason, message: str | Explanation
+    ) -> RequeueAfter | None:
+        """Report why a requester waits; see :meth:`mark_unschedulable`.
 
         An explanation is computed only if its condition does not show the reason yet, or shows
         one that is old enough.
         """
-        key = requester.key
-        self.await_room(requester)
         if isinstance(message, str):
             await self.set_condition(requester, reason, message)
-        elif self._explanations.is_due(key) or not requester.shows(reason):
-            self._explanations.computed(key, message.ledger, len(self._unschedulable))
-            await self.set_condition(requester, reason, message.message(), message.suggest)
+            return None
+        key, explanations = requester.key, self._explanations
+        is_shown = requester.shows(reason)
+        if is_shown and (left := explanations.seconds_left(key)):
+            return RequeueAfter(left)
+        waiting = max(len(self._unschedulable), message.requesters)
+        explanations.computed(key, message.ledger, waiting)
+        words = message.message()
+        if is_shown and not explanations.is_event_due(key):
+            await requester.set_condition(reason, _with_note(requester, words))
+        elif await self.set_condition(requester, reason, words, message.suggest):
+            explanations.reported(key, waiting)
+        return None
 
     def await_room(self, requester: Requester) -> None:
         """Queue a requester to be tried when the cluster changes; its condition stays."""
@@ -246,15 +264,19 @@ class Binder:
         reason: Reason,
         message: str,
         suggest: Callable[[], Change | None] | None = None,
-    ) -> None:
+    ) -> bool:
         """Set the condition to not scheduled; emit an event if the condition changed.
 
         Both say if the requester's priority is limited. ``suggest`` finds the change that would
         help. It takes many decisions, so it is called only for a new event.
+
+        Returns:
+            whether the condition changed.
         """
-        note = requester.standing().priority_note
-        if await requester.set_condition(reason, f"{message}; {note}" if note else message):
+        changed = await requester.set_condition(reason, _with_note(requester, message))
+        if changed:
             self._events.unschedulable(requester, reason, message, suggest() if suggest else None)
+        return changed
 
     async def reject(self, requester: Requester, field: str, message: str) -> None:
         """Report that a field of the requester is not acceptable."""
@@ -271,6 +293,12 @@ class Binder:
             ):
                 await self._pool.release(vgpu.metadata.name, requester.uid)
         return live
+
+
+def _with_note(requester: Requester, message: str) -> str:
+    """The message, and that the requester's priority is limited if it is."""
+    note = requester.standing().priority_note
+    return f"{message}; {note}" if note else message
 
 
 def matches_demand(held: Sequence[VGPU], demand: Demand) -> bool:

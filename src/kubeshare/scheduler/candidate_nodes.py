@@ -4,6 +4,8 @@ from collections.abc import Callable, Iterable, Sequence
 from datetime import datetime, timedelta
 from typing import Final
 
+from msgspec import structs
+
 from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.predicates import exclusions
 from kubeshare.api.predicates.eligibility import Eligibility, Eligible, without_excluded
@@ -47,8 +49,23 @@ class CandidateNodes:
             requester: the object.
             demand: its demand.
         """
-        eligible = requester.filter(self._eligibility.of(requester.pod_spec, demand.family))
-        eligible = self._upgrades.filter(demand, eligible)
+        return self._narrowed(self._accepting(requester, demand), requester, demand)
+
+    def has(self, node: str, requester: Requester, demand: Demand) -> bool:
+        """Whether a node is one of those; the others are not looked at."""
+        accepting = self._accepting(requester, demand)
+        if node not in accepting.nodes:
+            return False
+        alone = structs.replace(accepting, nodes=frozenset({node}))
+        return node in self._narrowed(alone, requester, demand).nodes
+
+    def _accepting(self, requester: Requester, demand: Demand) -> Eligible:
+        """The nodes that accept the requester's pod as far as its spec says."""
+        return self._eligibility.of(requester.pod_spec, demand.family)
+
+    def _narrowed(self, accepting: Eligible, requester: Requester, demand: Demand) -> Eligible:
+        """Those of them that are not refused for another reason."""
+        eligible = self._upgrades.filter(demand, requester.filter(accepting))
         now = self._wall_clock()
         return without_excluded(eligible, exclusions.active(self._entries(requester), now))
 

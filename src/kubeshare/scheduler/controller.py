@@ -20,6 +20,7 @@ from kubeshare.api.state.vgpu_store import StaleDecisionError
 from kubeshare.api.types.reasons import Reason
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
+from kubeshare.core.diagnosis.messages import explain
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import near_to
 from kubeshare.core.quota.rows import FIELDS
@@ -34,7 +35,6 @@ from kubeshare.scheduler.preemption.preemption import RoomRequest
 from kubeshare.scheduler.requesters.base import Requester, RequesterKey
 from kubeshare.scheduler.scheduling import (
     decide,
-    explain,
     explain_pending,
     helpful_change,
     restrict_nodes,
@@ -67,8 +67,7 @@ class Scheduler:
     ) -> None:
         self._context = context
         self._gangs = gangs
-        self._batches = BatchScheduler(context, metrics)
-        self._upcoming = upcoming
+        self._batches = BatchScheduler(context, metrics, upcoming)
         self._unschedulable = unschedulable
         self._metrics = metrics
 
@@ -104,8 +103,8 @@ class Scheduler:
             await self._context.binder.reject(requester, error.field, error.message)
             demand = None
         if demand is not None:
-            await requester.confirm()
-        elif self._context.pool.held_by(requester.uid):
+            return await requester.confirm()
+        if self._context.pool.held_by(requester.uid):
             # Reserved for a demand that was edited before the decision was written.
             await self._context.binder.refresh(requester)
         return None
@@ -113,6 +112,9 @@ class Scheduler:
     async def _schedule(self, requester: Requester, demand: Demand) -> Outcome:
         retry = await requester.prepare()
         if requester.not_ready:
+            if self._context.pool.held_by(demand.uid) and requester.standing().gang is None:
+                # Reserved while it was ready: others may have the share until it is again.
+                await self._context.binder.refresh(requester)
             await requester.set_condition(Reason.POSTPONED, requester.not_ready)
             return retry
         if outdated := self._context.upgrades.outdated_program(demand):
@@ -127,7 +129,7 @@ class Scheduler:
             if result is not None:
                 return earliest(result.retry, retry)
         elif not self._context.pool.held_by(demand.uid):
-            await self._batches.reserve([requester.key, *self._upcoming(MAX_BATCH - 1)])
+            await self._batches.reserve(requester.key, MAX_BATCH)
         held = self._context.pool.held_by(demand.uid)
         if held:
             resume = partial(self._context.binder.resume, requester, demand, held)
@@ -154,9 +156,11 @@ class Scheduler:
             bind = partial(context.binder.bind, requester, demand, node, devices)
             return await self._bind(requester, bind)
         if decision.outcome == "rejected" and not eligible.outdated:
-            explanation = Explanation(ledger, partial(explain, decision))
-            await context.binder.mark_unschedulable(requester, Reason.NEVER_FITS, explanation)
-            return context.candidates.next_retry([requester])
+            explanation = Explanation(ledger, partial(explain, ledger, demand, decision))
+            renew = await context.binder.mark_unschedulable(
+                requester, Reason.NEVER_FITS, explanation
+            )
+            return earliest(context.candidates.next_retry([requester]), renew)
         message = partial(explain_pending, policy, ledger, demand, eligible, decision)
         suggest = partial(
             helpful_change,
@@ -165,7 +169,7 @@ class Scheduler:
             demand,
             eligible,
             # Whoever may read the requester need not be allowed to read others.
-            demand.namespace,
+            demand,
         )
         explanation = Explanation(ledger, message, suggest)
         return await self._wait_for_room(requester, demand, decision, eligible, explanation)
@@ -183,7 +187,7 @@ class Scheduler:
         reason = Reason.UPGRADE_IN_PROGRESS if eligible.outdated else Reason.NO_ROOM
         if decision.field in FIELDS:
             reason = Reason.QUOTA
-        await context.binder.mark_unschedulable(requester, reason, explanation)
+        renew = await context.binder.mark_unschedulable(requester, reason, explanation)
         priority = requester.standing().priority
         request = RoomRequest(
             owner=str(requester.key),
@@ -193,7 +197,8 @@ class Scheduler:
             near=self._gangs.nearness(requester),
         )
         retry = earliest(
-            context.candidates.next_retry([requester]), await context.preemptor.make_room(request)
+            earliest(renew, context.candidates.next_retry([requester])),
+            await context.preemptor.make_room(request),
         )
         now = asyncio.get_running_loop().time()
         reserved = context.nominations.seconds_left([requester.uid], priority, now)

@@ -109,12 +109,13 @@ def scheduler_program(  # noqa: PLR0913 - its options
         AssumeCache(informers.sharepods),
         status,
         partial(_max_priority, configuration),
-        informers.cluster_state.demands,
+        demands=informers.cluster_state.demands,
+        device_manager_leads=upgrades.device_manager_leads,
     )
     pods = _gated_pods(client, AssumeCache(gated), status, informers, wall_clock)
     kinds: Mapping[str, RequesterKind] = {sharepod.KIND: sharepods, pod.KIND: pods}
     unschedulable: UnschedulableQueue[RequesterKey] = UnschedulableQueue()
-    metrics = Metrics(program.registry, unschedulable)
+    metrics = Metrics(program.registry, unschedulable, wall_clock)
     candidates = CandidateNodes(
         Eligibility(informers.nodes, configuration), configuration, upgrades, wall_clock
     )

@@ -17,7 +17,7 @@ from kubeshare.kube.meta import Key, metadata_of
 from kubeshare.kube.resources import Raw
 from kubeshare.scheduler.requesters.base import RequesterKey, RequesterKind
 
-MEMBERS_AT_ONCE: Final = 100
+MEMBERS_AT_ONCE: Final = 50
 """Members of a gang that are queued before other tasks run."""
 
 

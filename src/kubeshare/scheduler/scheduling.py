@@ -9,18 +9,16 @@ import msgspec
 from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
-from kubeshare.core.diagnosis.explain import Change, leave_clauses, shortest_change
+from kubeshare.core.diagnosis.explain import Change, shortest_change
+from kubeshare.core.diagnosis.messages import asked_for, explain
 from kubeshare.core.ledger.index.gpuids import GpuidIndex
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
-from kubeshare.core.reasons import NOT_ASKED
 
 LARGE_CLUSTER: Final = 2000
 """GPUs from which on only some nodes are gone through for a message: 10 ms otherwise."""
 EXPLAINED_NODES: Final = 16
 """Nodes that are gone through then; a message has room for about twenty GPUs."""
-MESSAGE_LENGTH: Final = 1000
-"""Characters of reasons in a condition or event; further reasons are counted."""
 
 
 def decide(policy: Policy, ledger: Ledger, demand: Demand, eligible: Eligible) -> Decision:
@@ -44,7 +42,7 @@ def decide(policy: Policy, ledger: Ledger, demand: Demand, eligible: Eligible) -
 
 
 def helpful_change(
-    policy: Policy, ledger: Ledger, demand: Demand, eligible: Eligible, reader: str | None = None
+    policy: Policy, ledger: Ledger, demand: Demand, eligible: Eligible, reader: Demand | None = None
 ) -> Change | None:
     """The holders whose removal would let a pending demand in; None if there are none.
 
@@ -52,11 +50,7 @@ def helpful_change(
     :func:`kubeshare.core.diagnosis.explain.leave_clauses`.
     """
     few = _few_nodes(ledger, demand, eligible) or eligible
-    change = shortest_change(policy, ledger, restrict_nodes(demand, few))
-    if change is None or not change.leave:
-        return change
-    words = leave_clauses(ledger, change.leave, reader)
-    return msgspec.structs.replace(change, words=words)
+    return shortest_change(policy, ledger, restrict_nodes(demand, few), reader)
 
 
 def explain_pending(
@@ -73,37 +67,11 @@ def explain_pending(
     """
     few = None if decision.field else _few_nodes(ledger, demand, eligible)
     if few is None:
-        return explain(decision)
+        return explain(ledger, demand, decision)
     sample = decide(policy, ledger, demand, few)
     if sample.outcome != "pending" or sample.field:
-        return explain(decision)
-    known = {place: why for place, why in sample.reasons.items() if why != NOT_ASKED}
-    found = msgspec.structs.replace(sample, reasons=known)
-    return explain(found, len(ledger.devices) + len(ledger.nodes))
-
-
-def explain(decision: Decision, places: int = 0) -> str:
-    """Why a demand is not scheduled, in a sentence of bounded length.
-
-    Args:
-        decision: the decision.
-        places: the GPUs and nodes there are, if the decision has the reasons of some only.
-    """
-    if not decision.reasons:
-        return "no node has reported a GPU yet: is the node agent running?"
-    # What makes it infeasible everywhere comes before the reasons of each GPU.
-    first = [decision.field] if decision.field and decision.field in decision.reasons else []
-    order = [*first, *(place for place in decision.reasons if place not in first)]
-    shown: list[str] = []
-    length = 0
-    for place in order:
-        text = f"{place}: {decision.reasons[place]}"
-        length += len(text) + 2
-        if shown and length > MESSAGE_LENGTH:
-            break
-        shown.append(text[:MESSAGE_LENGTH])
-    rest = max(places, len(order)) - len(shown)
-    return "; ".join([*shown, f"and {rest} more"] if rest else shown)
+        return explain(ledger, demand, decision)
+    return explain(ledger, demand, asked_for(sample), len(ledger.devices) + len(ledger.nodes))
 
 
 def restrict_nodes(demand: Demand, eligible: Eligible) -> Demand:

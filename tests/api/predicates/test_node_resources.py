@@ -1,13 +1,14 @@
 """What nodes have left is kept up to date without going through all holders each time."""
 
 import asyncio
+import random
 from typing import Any
 
 import pytest
 
 from fakes import manifests
 from kubeshare.api.predicates.eligibility import Eligible
-from kubeshare.api.predicates.node_resources import NodeResources
+from kubeshare.api.predicates.node_resources import Mates, NodeResources
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.informers import start_cluster_informers
 from kubeshare.api.types.core_v1 import Container, Pod, PodSpec, ResourceNeeds
@@ -22,6 +23,64 @@ ASKS_2 = Pod(
     metadata=ObjectMeta(name="x", namespace="default", uid="x"),
     spec=PodSpec(containers=(Container("main", ResourceNeeds(requests={"cpu": "2"})),)),
 )
+
+
+def pod(uid: str, cpu: int) -> Pod:
+    return Pod(
+        metadata=ObjectMeta(name=uid, namespace="default", uid=uid),
+        spec=PodSpec(containers=(Container("main", ResourceNeeds(requests={"cpu": str(cpu)})),)),
+    )
+
+
+def test_answers_that_are_kept_are_those_of_looking_anew() -> None:
+    """Pods are placed and removed in any order; the same question is asked again and again."""
+    draw = random.Random(5)
+    server = FakeApiServer()
+    names = [f"n{number}" for number in range(3)]
+    for name in names:
+        allocatable = {"cpu": "12", "pods": "6"}
+        server.seed(NODES, {"metadata": {"name": name}, "status": {"allocatable": allocatable}})
+    server.seed(VGPUS, manifests.vgpu("v", "n1", manifests.holder("p0", "p0"), phase="Active"))
+    server.seed(PODS, manifests.pod("p0", {"cpu": "3"}, metadata={"namespace": "default"}))
+
+    async def main() -> None:
+        client = server.client()
+        program = Program("test", client)
+        recorder = EventRecorder(client, "test", "test")
+        watched = start_cluster_informers(program, client, "test", recorder, lambda: None)
+        resources = NodeResources(watched.nodes, watched.pods, watched.cluster_state)
+        tasks = [
+            asyncio.create_task(each.run()) for each in (watched.nodes, watched.pods, watched.vgpus)
+        ]
+        for each in (watched.nodes, watched.pods, watched.vgpus):
+            await each.wait_for_sync()
+        [holding] = server.all(PODS)
+        pods = [pod(f"p{number}", 1 + number % 3) for number in range(1, 24)]
+        pods.append(pod(holding["metadata"]["uid"], 3))
+        mates, placed = Mates(), dict[str, str]()
+        eligible = Eligible(nodes=frozenset(names), refusals={})
+        refused = 0
+        for _ in range(600):
+            one = draw.choice(pods)
+            uid = one.metadata.uid
+            fresh = Mates()
+            for other in pods:
+                if other.metadata.uid in placed:
+                    fresh.place(placed[other.metadata.uid], other)
+            kept = resources.filter(eligible, one, mates=mates)
+            assert kept == resources.filter(eligible, one, mates=fresh)
+            refused += kept.nodes != eligible.nodes
+            if uid in placed:
+                mates.remove(uid)
+                del placed[uid]
+            else:
+                placed[uid] = draw.choice(names)
+                mates.place(placed[uid], one)
+        assert 50 < refused < 550
+        for task in tasks:
+            task.cancel()
+
+    run_virtual(main())
 
 
 def test_a_pod_that_holds_a_share_counts_where_it_is_or_will_be(

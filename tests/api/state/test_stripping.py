@@ -7,14 +7,16 @@ import msgspec
 import pytest
 
 from fakes import manifests
+from kubeshare.api import finalizer, sharepods
+from kubeshare.api.finalizer import FINALIZER
 from kubeshare.api.state.informers import start_informers
 from kubeshare.api.state.stripping import LARGE, is_stripped, strip, strip_pod
-from kubeshare.api.types.core_v1 import Pod
+from kubeshare.api.types.core_v1 import Container, Pod, PodSpec, ResourceNeeds
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.dialects import sharepod as dialect
 from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.controller.runtime import Program
-from kubeshare.kube.meta import ObjectMeta
+from kubeshare.kube.meta import ObjectMeta, OwnerReference
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.simulator.control import FakeApiServer, run_virtual
 
@@ -84,6 +86,81 @@ def test_a_pod_keeps_the_labels_and_annotations_that_are_read() -> None:
     assert (kept.name, kept.annotations, kept.labels) == ("a", ours, {})
     small = Pod(metadata=ObjectMeta(name="a", annotations=ours, labels={"a": "b"}))
     assert strip_pod(small) is small
+
+
+OWNER = {"apiVersion": "v1", "kind": "Job", "name": "train", "uid": "u", "controller": True}
+
+
+def owned(**more: Any) -> Raw:
+    """A SharePod with as many owners and finalizers as fit into an object."""
+    raw = sharepod()
+    others = [OWNER | {"name": f"n{n}", "controller": False} for n in range(4000)]
+    raw["metadata"] |= {
+        "ownerReferences": [*others, OWNER],
+        "finalizers": [*(f"example.org/n{n}" for n in range(3000)), FINALIZER],
+        "generateName": MUCH,
+        **more,
+    }
+    return raw
+
+
+def test_of_owners_and_finalizers_those_that_are_read_are_kept() -> None:
+    raw = owned()
+
+    kept = strip(raw)
+
+    assert kept["metadata"]["ownerReferences"] == [OWNER]
+    assert len(msgspec.msgpack.encode(kept)) < 6_000
+    assert dialect.demand_of(kept) == dialect.demand_of(raw)
+    remove = finalizer.remove(sharepods.view(kept))
+    assert remove == finalizer.remove(sharepods.view(raw))
+    # What others have put there is not lost.
+    without = owned(finalizers=["example.org/a", "example.org/b"])
+    (add,) = finalizer.add(sharepods.view(strip(without)))
+    assert (add["path"], add["value"]) == ("/metadata/finalizers/-", FINALIZER)
+
+
+def test_an_owner_that_cannot_be_one_is_not_kept() -> None:
+    kept = strip(owned(ownerReferences=[OWNER | {"name": MUCH}]))
+
+    assert kept["metadata"]["ownerReferences"] == []
+
+
+def test_a_pod_keeps_its_controller_and_the_resources_that_are_read() -> None:
+    owners = tuple(
+        OwnerReference(api_version="v1", kind="Job", name=f"n{n}", uid="u", controller=n == 7)
+        for n in range(4000)
+    )
+    read: dict[str, str | int] = {
+        "cpu": "1",
+        "memory": "1Gi",
+        "kubeshare.nthu/vgpu": "1",
+        "nvidia.com/gpu": "1",
+    }
+    strange: dict[str, str | int] = {f"strange-{n}.example.org/gpu": "1" for n in range(4000)}
+    needs = ResourceNeeds(limits=strange | read)
+    containers = (Container("main", needs), *(Container(f"n{n}") for n in range(3000)))
+    names = tuple(f"example.org/n{n}" for n in range(3000))
+    metadata = ObjectMeta(name="a", owner_references=owners, finalizers=names)
+    spec = PodSpec(containers=containers, overhead=strange)
+
+    kept = strip_pod(Pod(metadata=metadata, spec=spec))
+
+    assert len(msgspec.msgpack.encode(kept)) < 4_000
+    assert kept.metadata.controller == metadata.controller
+    assert kept.metadata.finalizers == names[:8]
+    (container,) = kept.spec.containers
+    assert container.resources.limits.items() >= read.items()
+
+
+def test_many_annotations_of_a_family_do_not_all_stay() -> None:
+    forged = {f"tencent.com/{n}": "x" * 1000 for n in range(200)}
+    ours = {"kubeshare.nthu/gpuids": "a"}
+
+    kept = strip_pod(Pod(metadata=ObjectMeta(name="a", annotations=forged | ours))).metadata
+
+    assert kept.annotations.items() > ours.items()
+    assert sum(map(len, kept.annotations.values())) <= 2 * LARGE
 
 
 def test_the_caches_hold_little_of_the_largest_objects_and_read_few_at_once() -> None:

@@ -6,7 +6,7 @@ import msgspec
 import pytest
 import yaml
 
-from kubeshare.api.types import gpu_quota, v1
+from kubeshare.api.types import gpu_quota, share_usage, v1
 from kubeshare.install.manifests import deploy_folder
 from kubeshare.kube.meta import Condition
 
@@ -30,6 +30,8 @@ PAIRS = [
     ("gpuquotas", "status", gpu_quota.GPUQuotaStatus, False),
     ("gpuquotas", "status.summary", gpu_quota.GPUQuotaSummary, False),
     ("gpuquotas", "status.conditions[]", Condition, False),
+    ("shareusages", "status", share_usage.ShareUsageStatus, False),
+    ("shareusages", "status.shares[]", share_usage.UsedShare, False),
 ]
 
 
@@ -63,7 +65,7 @@ def walk(schema: dict[str, Any], path: str) -> list[tuple[str, dict[str, Any]]]:
     return found
 
 
-@pytest.mark.parametrize("crd", ["sharepods", "vgpus", "gpunodes", "gpuquotas"])
+@pytest.mark.parametrize("crd", ["sharepods", "vgpus", "gpunodes", "gpuquotas", "shareusages"])
 def test_every_field_is_described_and_bounded(crd: str) -> None:
     for path, schema in walk(schema_of(crd), crd):
         if path.count(".") == 0 or path.split(".")[1] in {"apiVersion", "kind", "metadata"}:

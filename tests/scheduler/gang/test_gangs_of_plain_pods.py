@@ -1,7 +1,10 @@
 """Gangs of plain pods: no gate is removed before all members can start."""
 
+from collections.abc import Iterator
 from functools import partial
 from typing import Any
+
+import pytest
 
 from expectations.pods import expect_running
 from expectations.scheduling import expect_pending
@@ -11,6 +14,8 @@ from fakes.cluster.state import gates, holding
 from kubeshare.api.types.constants import VGPU_RESOURCE
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import NODES, PODS
+from kubeshare.scheduler.requesters.base import Requester
+from kubeshare.scheduler.requesters.pod import GatedPods
 from kubeshare.simulator.control import Fault
 from scheduler.gang.gangs import labels
 
@@ -103,6 +108,59 @@ async def test_cpu_that_becomes_free_lets_those_in_that_fit_alone_and_not_togeth
     await cluster.quiet()
     cluster.end("other")
     await expect_running(cluster, "a", "b")
+
+
+def test_a_pod_that_is_bound_while_the_members_are_read_counts_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """It leaves the pods that are not bound in a pause, and is among the bound ones after that."""
+    in_gang = GatedPods.in_gang
+
+    def read_twice(pods: GatedPods, namespace: str, name: str) -> Iterator[Requester]:
+        for each in in_gang(pods, namespace, name):
+            yield from [each, each] if each.decided else [each]
+
+    monkeypatch.setattr(GatedPods, "in_gang", read_twice)
+
+    @scenario(n1=2)
+    async def test(cluster: FakeCluster) -> None:
+        cluster.start()
+        for name in "abc":
+            cluster.plain(name, labels=labels(3))
+        await expect_running(cluster, "a", "b", "c")
+        for name in "bc":
+            cluster.server.remove(PODS, name, "default")
+        cluster.plain("d", labels=labels(3))
+        await expect_pending(cluster, "d", "2 of the 3 members", reason="GangIncomplete")
+
+    test()
+
+
+@pytest.mark.parametrize("reads", range(3, 6))
+def test_a_gang_whose_last_member_goes_while_the_members_are_read_ends(
+    monkeypatch: pytest.MonkeyPatch, reads: int
+) -> None:
+    """They are read several times, with pauses between."""
+
+    @scenario(n1=2)
+    async def test(cluster: FakeCluster) -> None:
+        in_gang, left = GatedPods.in_gang, reads
+
+        def delete_all(pods: GatedPods, namespace: str, name: str) -> Iterator[Requester]:
+            nonlocal left
+            left -= 1
+            if not left:
+                for each in "ab":
+                    cluster.server.remove(PODS, each, namespace)
+            yield from in_gang(pods, namespace, name) if left > 0 else ()
+
+        monkeypatch.setattr(GatedPods, "in_gang", delete_all)
+        cluster.start()
+        for name in "ab":
+            cluster.plain(name, labels=labels(2))
+        await cluster.until(lambda: left <= 0 and not holding(cluster))
+
+    test()
 
 
 def requests(cluster: FakeCluster) -> dict[str, int]:

@@ -5,9 +5,13 @@ from typing import Any
 
 import pytest
 
-from expectations.scheduling import expect_decided, expect_scheduled
+from expectations.pods import expect_running
+from expectations.scheduling import expect_decided, expect_pending, expect_scheduled
 from fakes.cluster import FakeCluster, run_scenario, scenario
+from kubeshare.api.types.constants import DEVICE_MANAGER, NAMESPACE
 from kubeshare.api.types.v1 import SHAREPODS
+from kubeshare.kube.resources import LEASES
+from kubeshare.scheduler.requesters.sharepod import CONFIRM_SECONDS
 
 
 def gpu_of(cluster: FakeCluster, name: str) -> dict[str, Any]:
@@ -115,3 +119,61 @@ async def test_what_is_deleted_or_has_ended_gets_no_gpu(cluster: FakeCluster) ->
     await expect_scheduled(cluster, "next")
     await cluster.quiet(5)
     assert list(cluster.vgpus().values()) == [["next"]]
+
+
+def status_writes(cluster: FakeCluster, name: str) -> list[str]:
+    """Who has written the status of a SharePod, once for each write."""
+    return [
+        each.client.partition("-")[0]
+        for each in cluster.server.requests
+        if each.is_write and each.resource == "sharepods/status" and each.path.name == name
+    ]
+
+
+@scenario(n1=1)
+async def test_one_write_of_status_shows_the_decision_and_that_it_runs(
+    cluster: FakeCluster,
+) -> None:
+    cluster.elect = True
+    cluster.start()
+    await cluster.run("a", "0.3")
+    await cluster.quiet(2 * CONFIRM_SECONDS)
+    condition = cluster.condition("a", "Scheduled")
+    assert (condition["status"], condition["reason"]) == ("True", "Bound")
+    assert condition["observedGeneration"] == cluster.sharepod("a")["metadata"]["generation"]
+    assert cluster.condition("a", "Ready")["status"] == "True"
+    assert status_writes(cluster, "a") == ["devices"]
+
+
+@scenario(n1=1)
+async def test_a_decision_is_confirmed_where_the_device_manager_does_not_in_time(
+    cluster: FakeCluster,
+) -> None:
+    cluster.server.seed(
+        LEASES,
+        {
+            "metadata": {"name": DEVICE_MANAGER, "namespace": NAMESPACE},
+            "spec": {"holderIdentity": "dead"},
+        },
+    )
+    cluster.start("scheduler")
+    cluster.share("a", "0.3")
+    await cluster.until(lambda: cluster.sharepod("a")["spec"].get("nodeName"))
+    await cluster.quiet(CONFIRM_SECONDS - 1)
+    assert not status_writes(cluster, "a")
+    await expect_scheduled(cluster, "a")
+    assert status_writes(cluster, "a") == ["scheduler"]
+
+
+@scenario(n1=1)
+async def test_one_that_has_waited_is_confirmed_at_once(cluster: FakeCluster) -> None:
+    cluster.elect = True
+    cluster.start()
+    await cluster.run("a", "0.6")
+    cluster.share("b", "0.6")
+    await expect_pending(cluster, "b", "compute 0.4 left")
+    cluster.delete("a")
+    await cluster.until(lambda: cluster.sharepod("b")["spec"].get("nodeName"))
+    await expect_running(cluster, "b")
+    assert cluster.condition("b", "Scheduled")["reason"] == "Bound"
+    assert status_writes(cluster, "b")[:2] == ["scheduler", "scheduler"]

@@ -26,12 +26,13 @@ def _meets_term(node: Node, term: Mapping[str, Any]) -> bool:
     own = {"metadata.name": node.metadata.name}
     return (
         bool(labels or fields)
-        and all(_holds(node.metadata.labels, each) for each in labels)
-        and all(_holds(own, each) for each in fields)
+        and all(holds(node.metadata.labels, each) for each in labels)
+        and all(holds(own, each) for each in fields)
     )
 
 
-def _holds(values: Mapping[str, str], requirement: Mapping[str, Any]) -> bool:
+def holds(values: Mapping[str, str], requirement: Mapping[str, Any]) -> bool:
+    """Whether labels meet a requirement, of a node selector or of a label selector."""
     operator = _OPERATORS.get(requirement.get("operator", ""))
     wanted = requirement.get("values") or ()
     return operator is not None and operator(values.get(requirement["key"]), wanted)

@@ -6,11 +6,10 @@ share of one of its GPUs and are not bound yet.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable
 from typing import Final, NamedTuple
 
 from kubeshare.api.predicates.eligibility import Eligible
-from kubeshare.api.predicates.pod_requests import amounts, needs
+from kubeshare.api.predicates.pod_requests import PODS, amounts, needs
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.types.core_v1 import Node, Pod
 from kubeshare.core.units import format_memory
@@ -27,6 +26,52 @@ class _Unbound(NamedTuple):
 
     keys: set[Key]
     requests: dict[str, Counter[str]]
+    total: Counter[str]
+
+
+class Mates:
+    """What pods that are placed together request of each node, before anything is written.
+
+    What is found for one of them holds for the others that request the same, until another one is
+    placed on the node.
+
+    Attributes:
+        requests: by node.
+    """
+
+    def __init__(self) -> None:
+        self.requests: dict[str, Counter[str]] = {}
+        self._placed: dict[str, tuple[str, Counter[str]]] = {}
+        self._refusals: dict[frozenset[tuple[str, int]], dict[str, str]] = {}
+
+    def place(self, node: str, pod: Pod) -> None:
+        """Add a pod to those of a node."""
+        requests = needs(pod)
+        self._placed[pod.metadata.uid] = node, requests
+        self.requests.setdefault(node, Counter()).update(requests)
+        self._forget_refusals(node)
+
+    def remove(self, uid: str) -> None:
+        """Remove the pod of this uid; nothing happens if it was not placed."""
+        if uid not in self._placed:
+            return
+        node, requests = self._placed.pop(uid)
+        self.requests[node].subtract(requests)
+        if not self.requests[node][PODS]:
+            del self.requests[node]
+        self._forget_refusals(node)
+
+    def refusals(self, requests: Counter[str]) -> dict[str, str]:
+        """By node, why it is refused to pods with these requests; ``""`` if it is not."""
+        return self._refusals.setdefault(frozenset(requests.items()), {})
+
+    def forget_refusals(self) -> None:
+        """Drop what was found: the nodes may have changed."""
+        self._refusals.clear()
+
+    def _forget_refusals(self, node: str) -> None:
+        for known in self._refusals.values():
+            known.pop(node, None)
 
 
 class NodeResources:
@@ -59,7 +104,7 @@ class NodeResources:
         pod: Pod,
         *,
         ignoring: str = "",
-        alongside: Iterable[tuple[str, Pod]] = (),
+        mates: Mates | None = None,
     ) -> Eligible:
         """The eligible nodes with enough resources for a pod.
 
@@ -67,37 +112,47 @@ class NodeResources:
             eligible: the nodes that accept the pod otherwise.
             pod: the pod.
             ignoring: a resource that is not checked.
-            alongside: node and pod of other pods that are bound together with it; then their
-                nodes alone are checked.
+            mates: the pods that are bound together with it; then their nodes alone are checked.
         """
         requests = needs(pod)
         requests.pop(ignoring, None)
-        extra: defaultdict[str, Counter[str]] = defaultdict(Counter)
-        for name, other in alongside:
-            extra[name].update(needs(other))
+        known = mates.refusals(requests) if mates else {}
         refused = {}
-        for name in eligible.nodes & extra.keys() if extra else eligible.nodes:
-            node = self._nodes.get(name)
-            taken = extra.get(name, Counter())
-            refusal = self._refusal(node, pod, requests, taken) if node else "there is no such node"
+        for name in eligible.nodes & mates.requests.keys() if mates else eligible.nodes:
+            holds = self._holds(name, pod)
+            refusal = None if holds else known.get(name)
+            if refusal is None:
+                taken = mates.requests[name] if mates else Counter[str]()
+                refusal = self._refusal(name, pod, requests, taken)
+                if not holds:
+                    known[name] = refusal
             if refusal:
                 refused[name] = refusal
         if not refused:
             return eligible
         return eligible.excluding(refused)
 
-    def _refusal(self, node: Node, pod: Pod, requests: Counter[str], taken: Counter[str]) -> str:
-        name = node.metadata.name
+    def _refusal(self, name: str, pod: Pod, requests: Counter[str], taken: Counter[str]) -> str:
+        node = self._nodes.get(name)
+        if node is None:
+            return "there is no such node"
         has = amounts(node.status.allocatable)
-        used = self._used_on(name) + self._reserved(name, pod) + taken
+        used, unbound = self._used_on(name), self._unbound_on(name)
+        own = unbound.requests.get(pod.metadata.uid, Counter())
         for resource in sorted(requests):
             # The node may serve unlisted resources in other ways: kube-scheduler checks them. The
             # node agent alone offers those of families: a node that does not list one has none.
             listed = resource in has or resource in families.RESOURCES
-            if listed and requests[resource] > has[resource] - used[resource]:
-                left = _text(resource, max(0, has[resource] - used[resource]))
+            reserved = unbound.total[resource] - own[resource]
+            free = has[resource] - used[resource] - reserved - taken[resource]
+            if listed and requests[resource] > free:
+                left = _text(resource, max(0, free))
                 return f"{resource} {left} left, {_text(resource, requests[resource])} asked"
         return ""
+
+    def _holds(self, node: str, pod: Pod) -> bool:
+        """Whether a pod's own requests count on the node already."""
+        return pod.metadata.uid in self._unbound_on(node).requests
 
     def _used_on(self, node: str) -> Counter[str]:
         used = self._used.get(node)
@@ -108,18 +163,11 @@ class NodeResources:
             self._used[node] = used
         return used
 
-    def _reserved(self, node: str, excluded: Pod) -> Counter[str]:
+    def _unbound_on(self, node: str) -> _Unbound:
         """The requests of pods that hold a share on the node and are not bound to it yet."""
-        reserved: Counter[str] = Counter()
-        for uid, requests in self._unbound_on(node).requests.items():
-            if uid != excluded.metadata.uid:
-                reserved.update(requests)
-        return reserved
-
-    def _unbound_on(self, node: str) -> "_Unbound":
         unbound = self._unbound.get(node)
         if unbound is None:
-            unbound = self._unbound[node] = _Unbound(set(), {})
+            unbound = self._unbound[node] = _Unbound(set(), {}, Counter())
             for vgpu in self._cluster_state.pool.on_node(node):
                 for holder in vgpu.status.holders:
                     unbound.keys.add(Key(holder.namespace, holder.name))
@@ -128,6 +176,8 @@ class NodeResources:
                 pod = self._cluster_state.pod(key)
                 if pod is not None and not pod.spec.node_name and not pod.terminal:
                     unbound.requests[pod.metadata.uid] = needs(pod)
+            for requests in unbound.requests.values():
+                unbound.total.update(requests)
         return unbound
 
     def _forget_unbound(self, node: str) -> None:

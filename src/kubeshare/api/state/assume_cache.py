@@ -97,6 +97,31 @@ class AssumeCache(Generic[T]):
                 found.append(assumed)
         return found
 
+    def each_by_index(self, name: str, value: str) -> Iterator[T]:
+        """The same one by one: each is read when it is asked for, as it is then.
+
+        Raises:
+            KeyError: there is no such index.
+        """
+        function = self._indexes[name]
+        for key in dict.fromkeys((*self._store.keys_by_index(name, value), *self._assumed)):
+            found = self.get(key)
+            if found is not None and value in function(found):
+                yield found
+
+    def count_by_index(self, name: str, value: str) -> int:
+        """How many objects have a value in an index, without reading all of them.
+
+        Raises:
+            KeyError: there is no such index.
+        """
+        function, stored = self._indexes[name], self._store.keys_by_index(name, value)
+        unsure = self._assumed.keys() | self._gone.keys()
+        latest = (self.get(key) for key in tuple(self._assumed))
+        return sum(key not in unsure for key in stored) + sum(
+            each is not None and value in function(each) for each in latest
+        )
+
     def subscribe(self, handler: Callable[[Key], None]) -> None:
         """Call ``handler`` with each key for which :meth:`get` may return something else.
 

@@ -68,6 +68,10 @@ class UnschedulableQueue(Generic[K]):
         entry = self._entries.get(key)
         return entry is not None and entry.blocked
 
+    def oldest(self) -> str:
+        """The earliest creation time, as given to :meth:`add`; "" if there is no key."""
+        return min((entry.created for entry in self._entries.values()), default="")
+
     def oldest_first(self) -> tuple[K, ...]:
         """All keys, in the order in which they are retried."""
         return tuple(sorted(self._entries, key=lambda key: (self._entries[key].created, key)))

@@ -259,9 +259,13 @@ class VGPUStore:
         if self._check is None or not written:
             return ""
         last = max(written, key=lambda vgpu: int(vgpu.metadata.resource_version))
+        usages: dict[str, Usage] = {}
         for demand in {each.demand.uid: each.demand for each in reservations}.values():
             if self._check.applies(demand):
-                usage = await self._usage.after(last, demand.namespace)
+                usage = usages.get(demand.namespace)
+                if usage is None:
+                    usage = await self._usage.after(last, demand.namespace)
+                    usages[demand.namespace] = usage
                 held = [vgpu for vgpu in written if holder_of(vgpu, demand.uid)]
                 if exceeded := self._check.exceeded(demand, held, usage):
                     return exceeded
@@ -364,7 +368,7 @@ class VGPUStore:
         self._latest.assume(answer)
         return answer
 
-    async def create(self, device: Device, pool: str, uuid: str = "") -> None:
+    async def create(self, device: Device, pool: str, uuid: str = "", physical: int = 0) -> None:
         """Create a vGPU without holders.
 
         Args:
@@ -373,6 +377,7 @@ class VGPUStore:
                 once, ``static`` on an owned node.
             uuid: the physical GPU; ``""`` if its placeholder will get one: the GPU of the device,
                 if it has one, else any that is free.
+            physical: bytes of memory that this GPU has, where more may be given out.
 
         Raises:
             StaleDecisionError: there is a vGPU of that name.
@@ -385,6 +390,8 @@ class VGPUStore:
             "model": device.model,
             "memoryBytes": device.memory_bytes,
         }
+        if physical:
+            spec["physicalMemoryBytes"] = physical
         if uuid:
             spec["uuid"] = uuid
         elif device.uuid:

@@ -1,11 +1,14 @@
 """Names that several programs share."""
 
+import os
 from typing import Final
 
 from kubeshare.dialects import containers
 
 GROUP: Final = "kubeshare.nthu"
-NAMESPACE: Final = "kubeshare-system"
+DEFAULT_NAMESPACE: Final = "kubeshare-system"
+NAMESPACE: Final = os.environ.get("KUBESHARE_NAMESPACE") or DEFAULT_NAMESPACE
+"""KubeShare's own namespace; its manifests give each program that of its pod."""
 
 # The controllers, and the Leases that their leaders hold.
 SCHEDULER: Final = "kubeshare-scheduler"
@@ -37,6 +40,10 @@ ROLE_POD: Final = "pod"
 LABEL_VGPU: Final = "kubeshare.nthu/vgpu"
 LABEL_IN_USE: Final = "kubeshare.nthu/in-use"
 LABEL_POOL: Final = "kubeshare.nthu/pool"
+# On a node: what is done about programs that bypass the device library, report or kill.
+LABEL_ESCAPES: Final = "kubeshare.nthu/escapes"
+# On a node: how many times the memory of its GPUs is given out, as in 1.5.
+LABEL_MEMORY_OVERSUBSCRIPTION: Final = "kubeshare.nthu/memory-oversubscription"
 POOL_STATIC: Final = "static"  # of a vGPU on an owned node
 LABEL_SHAREPOD_UID: Final = "kubeshare.nthu/sharepod-uid"
 LABEL_REQUESTER_UID: Final = "kubeshare.nthu/asker-uid"
@@ -55,9 +62,6 @@ PLACEHOLDER_PRIORITY_CLASS: Final = "kubeshare-placeholder"
 MISSING_PRIORITY_CLASS: Final = "kubeshare-missing"
 MISSING_PREFIX: Final = "kubeshare-missing-"
 ANNOTATION_SAFE_TO_EVICT: Final = "cluster-autoscaler.kubernetes.io/safe-to-evict"
-PLACEHOLDER_GUARD: Final = "kubeshare-guard-placeholders"
-# On a placeholder that `kubeshare uninstall` deletes, since its vGPU has no holders.
-ANNOTATION_GIVEN_BACK: Final = "kubeshare.nthu/given-back"
 PLACEHOLDER_PREFIX: Final = "kubeshare-vgpu-"
 FILLER_PREFIX: Final = "kubeshare-filler-"
 

@@ -65,6 +65,9 @@ class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     ``expected_memory_bytes`` is the memory before the GPU was known: holders that were added until
     then have their shares of it. 0 if the GPU was known from the start, and in a vGPU of an earlier
     version.
+
+    ``memory_bytes`` is what may be given out; ``physical_memory_bytes`` is what the GPU has, where
+    that is less, else 0.
     """
 
     node_name: str
@@ -76,6 +79,7 @@ class VGPUSpec(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     model: str = ""
     memory_bytes: int = 0
     expected_memory_bytes: int = 0
+    physical_memory_bytes: int = 0
 
     @property
     def is_static(self) -> bool:
@@ -208,6 +212,9 @@ class GPUDevice(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     That is because it is not ``healthy``, or its driver is too old: programs that run keep a GPU
     with an old driver.
 
+    ``memory_bytes`` is the memory that may be given out; ``physical_memory_bytes`` is what the GPU
+    has, where that is less, else 0.
+
     ``in_use`` says whether a pod other than a placeholder has it as a whole GPU, as the kubelet
     reports. ``filler`` is the name of the filler pod that has it, ``""`` for none.
     ``claim_driver`` is the DRA driver that offers it, ``""`` for none. ``unrecorded_pods`` are
@@ -228,6 +235,7 @@ class GPUDevice(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     filler: str = ""
     claim_driver: str = ""
     unrecorded_pods: tuple[str, ...] = ()
+    physical_memory_bytes: int = 0
 
     @property
     def gives_shares(self) -> bool:

@@ -22,7 +22,7 @@ class Member:
     demand: Demand
     held: Sequence[VGPU]
 
-    @property
+    @cached_property
     def waits(self) -> bool:
         """It is not bound, and still wants to be."""
         return not self.requester.decided and not self.requester.finished
@@ -32,7 +32,7 @@ class Member:
         """It has its shares, whether or not it is bound."""
         return self.requester.decided or self.ready
 
-    @property
+    @cached_property
     def ready(self) -> bool:
         """The shares that it holds match its demand, so it can be bound."""
         return bool(self.held) and matches_demand(self.held, self.demand)

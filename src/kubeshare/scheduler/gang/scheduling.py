@@ -10,15 +10,16 @@ enough are placed are scheduled one by one.
 import asyncio
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import islice
 
 from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.predicates.eligibility import Eligible
+from kubeshare.api.predicates.node_resources import Mates
 from kubeshare.api.state.vgpu_store import Reservation, StaleDecisionError
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.vgpu_readiness import Blocker
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
+from kubeshare.core.diagnosis.messages import explain
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Gang, GangPlacement, Nearness, placements
 from kubeshare.core.ledger.ledger import Ledger
@@ -29,6 +30,7 @@ from kubeshare.kube.controller.pending import NotBefore, PendingSince
 from kubeshare.kube.meta import Key
 from kubeshare.scheduler.binding import BlockedRequester
 from kubeshare.scheduler.context import SchedulingContext
+from kubeshare.scheduler.explanations import Explanation
 from kubeshare.scheduler.gang.members import (
     Member,
     Members,
@@ -38,9 +40,10 @@ from kubeshare.scheduler.gang.members import (
     name_of_gang,
 )
 from kubeshare.scheduler.gang.refusals import RecentRefusals
+from kubeshare.scheduler.gang.steps import in_steps
 from kubeshare.scheduler.preemption.preemption import RoomRequest
 from kubeshare.scheduler.requesters.base import Requester, RequesterKey
-from kubeshare.scheduler.scheduling import decide, explain, restrict_nodes
+from kubeshare.scheduler.scheduling import decide, restrict_nodes
 
 
 @dataclass(frozen=True)
@@ -122,7 +125,7 @@ class GangScheduler:
                 asyncio.get_running_loop().call_later(left, self._try_again, name)
             return GangResult()
         await self._prepare(requester, gang)
-        members = self._members(requester, gang)
+        members = await self._read_members(requester, gang)
         oldest = members.all[0].requester
         check_agreement(requester.standing(), oldest.standing(), oldest.key)
         releasing = await self._release_stale(members)
@@ -170,13 +173,13 @@ class GangScheduler:
             ]
         )
         self._end_nomination(members.key)
-        members = self._members(requester, members.gang)
+        members = await self._read_members(requester, members.gang)
         await self._release_stale(members)
         return await self._bind_ready(requester, members)
 
     async def _prepare(self, requester: Requester, gang: Gang) -> None:
         """Read what is needed to know the nodes of every member."""
-        for each in tuple(self._in_gang(requester, gang)):
+        async for each in in_steps(self._in_gang(requester, gang)):
             if not each.decided and not each.finished:
                 await each.prepare()
 
@@ -198,13 +201,10 @@ class GangScheduler:
         Raises:
             InvalidValueError: there are more; the field is the label of the gang.
         """
-        most = self._configuration.now().gang_members
-        waiting = (
-            each
-            for each in self._in_gang(requester, gang)
-            if not each.decided and not each.finished
-        )
-        if gang.min_available > most or next(islice(waiting, most, None), None) is not None:
+        most, namespace = self._configuration.now().gang_members, requester.key.key.namespace
+        kinds = self._context.kinds.values()
+        waiting = sum(kind.waiting_in_gang(namespace, gang.name) for kind in kinds)
+        if max(waiting, gang.min_available) > most:
             words = f"more than {most} members of gang {gang.name} wait, and gangMembers is {most}"
             self._oversized.add(requester.key)
             raise InvalidValueError(GROUP_NAME, words)
@@ -219,22 +219,44 @@ class GangScheduler:
             yield from kind.in_gang(gang.namespace, gang.name)
 
     def _members(self, requester: Requester, gang: Gang) -> Members:
-        """The members of a gang that exist now.
+        """The members of a gang that exist now; goes through all of them in one step."""
+        found = self._in_gang(requester, gang)
+        return Members(gang, list(self._each_member(requester, found)))
+
+    async def _read_members(self, requester: Requester, gang: Gang) -> Members:
+        """The same in several steps: a large gang takes longer than one may take.
+
+        Raises:
+            StaleDecisionError: there are none any more.
+        """
+        found = [each async for each in in_steps(self._in_gang(requester, gang))]
+        members = [each async for each in in_steps(self._each_member(requester, found))]
+        if not members:
+            raise StaleDecisionError(f"gang {gang.name} has no member any more")
+        return Members(gang, members)
+
+    def _each_member(self, requester: Requester, in_gang: Iterable[Requester]) -> Iterator[Member]:
+        """The members among those that name a gang, the oldest first.
 
         A finished one counts for members of the same controller: the pods of a Job that is
         partly done. It does not count for others, such as the next Job of a CronJob.
         """
-        found = [
-            Member(each, demand, self._context.pool.held_by(each.uid))
-            for each in self._in_gang(requester, gang)
-            if not (each.deleting or each.not_ready)
-            and (not each.finished or each.controller == requester.controller)
-            and (demand := demand_of_member(each)) is not None
-        ]
-        found.sort(key=lambda member: (member.requester.created, member.requester.key))
-        terms = [gang_terms(member.requester.standing()) for member in found]
-        agreed = [member for member, own in zip(found, terms, strict=True) if own == terms[0]]
-        return Members(gang, agreed)
+        # A pod that is bound meanwhile is read twice; it was read as a bound one last.
+        latest = {each.uid: each for each in in_gang}
+        oldest_first = sorted(latest.values(), key=lambda each: (each.created, each.key))
+        agreed: dict[str, int | str] | None = None
+        for each in oldest_first:
+            if each.deleting or each.not_ready:
+                continue
+            if each.finished and each.controller != requester.controller:
+                continue
+            demand = demand_of_member(each)
+            if demand is None:
+                continue
+            terms = gang_terms(each.standing())
+            agreed = agreed or terms
+            if terms == agreed:
+                yield Member(each, demand, self._context.pool.held_by(each.uid))
 
     async def _request(self, members: Members) -> tuple[RoomRequest, Mapping[str, Eligible]]:
         """The demands of the members without shares, and the nodes of each, by its uid."""
@@ -264,15 +286,18 @@ class GangScheduler:
         now = asyncio.get_running_loop().time()
         reserving = context.nominations.policy(context.policy, request.uids, request.priority, now)
         requesters = {requester.uid: requester for requester in request.requesters}
-
-        def placed(ledger: Ledger) -> Iterator[tuple[str, Requester]]:
-            for uid, each in requesters.items():
-                if held := ledger.held_by(uid):
-                    yield ledger.devices[min(held)].node, each
+        mates, placed = Mates(), set[str]()
 
         def policy(ledger: Ledger, demand: Demand) -> Decision:
-            requester = requesters[demand.uid]
-            nodes = requester.filter_for_gang(eligible[demand.uid], placed(ledger))
+            nonlocal placed
+            holding = set(ledger.holding(requesters.keys()))
+            for uid in placed - holding:
+                mates.remove(uid)
+            for uid in holding - placed:
+                node = ledger.devices[min(ledger.held_by(uid))].node
+                requesters[uid].place_beside(node, mates)
+            placed = holding
+            nodes = requesters[demand.uid].filter_beside(eligible[demand.uid], mates)
             return decide(reserving, ledger, demand, nodes)
 
         best = GangPlacement(room_for=0)
@@ -282,6 +307,7 @@ class GangScheduler:
                 break
             # One order takes milliseconds, all of them a second: the Lease must not wait.
             await asyncio.sleep(0)
+            mates.forget_refusals()
             if context.cluster_state.ledger() is not ledger:
                 raise StaleDecisionError("the ledger was built anew")
         return best
@@ -290,8 +316,11 @@ class GangScheduler:
         self, members: Members, request: RoomRequest, placement: GangPlacement
     ) -> GangResult:
         words = members.gang.no_room(members.needed, placement)
-        words += f"; {explain(placement.unplaced)}" if placement.unplaced else ""
-        result = await self._wait(members, Reason.GANG_NO_ROOM, words)
+        ledger = self._context.cluster_state.ledger()
+        if placement.unplaced:
+            first, *mates = request.demands
+            words += f"; {explain(ledger, first, placement.unplaced, mates=mates)}"
+        result = await self._wait(members, Reason.GANG_NO_ROOM, words, ledger)
         self._nominated.add(members.key)
         retry = earliest(result.retry, await self._context.preemptor.make_room(request))
         now = asyncio.get_running_loop().time()
@@ -305,7 +334,7 @@ class GangScheduler:
             StaleDecisionError: shares were released.
         """
         releasing: str | None = None
-        for member in members.waiting:
+        async for member in in_steps(members.waiting):
             if member.held and not self._may_keep(member):
                 if not await self._context.binder.awaits_release(member.requester, member.demand):
                     raise StaleDecisionError(f"{member.demand.name} asks for something else now")
@@ -324,7 +353,7 @@ class GangScheduler:
         ready = [member for member in members.waiting if member.ready]
         blocked = [
             BlockedRequester(member.requester, member.demand, blocker)
-            for member in ready
+            async for member in in_steps(ready)
             if (blocker := member.requester.blocker(member.held)) is not None
         ]
         handled = any(member.requester.uid == requester.uid for member in ready)
@@ -378,16 +407,27 @@ class GangScheduler:
         await self._wait(members, Reason.GANG_TIMED_OUT, self._timeout_messages[members.key])
         return GangResult(RequeueAfter(seconds))
 
-    async def _wait(self, members: Members, reason: Reason, words: str) -> GangResult:
-        """Release the shares of a gang, and set the condition of all members."""
+    async def _wait(
+        self, members: Members, reason: Reason, words: str, ledger: Ledger | None = None
+    ) -> GangResult:
+        """Release the shares of a gang, and set the condition of all members.
+
+        If the words explain a ledger, those of many members are renewed only now and then: at the
+        next try after that.
+        """
         binder = self._context.binder
         for member in members.waiting:
             if member.held:
                 await binder.refresh(member.requester)
         message = f"gang {members.gang.name}: {words}"
+        explanation = (
+            Explanation(ledger, lambda: message, requesters=len(members.waiting))
+            if ledger is not None
+            else message
+        )
         for place, member in enumerate(members.waiting):
             # The oldest one is tried again for all of them.
-            report = binder.set_condition if place else binder.mark_unschedulable
-            await report(member.requester, reason, message)
+            report = binder.report if place else binder.mark_unschedulable
+            await report(member.requester, reason, explanation)
         requesters = [member.requester for member in members.waiting]
         return GangResult(self._context.candidates.next_retry(requesters))

@@ -16,6 +16,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol, Self
 
 from kubeshare.api.predicates.eligibility import Eligible
+from kubeshare.api.predicates.node_resources import Mates
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import VGPU, ExcludedNode
 from kubeshare.api.vgpu_readiness import Blocker
@@ -133,15 +134,17 @@ class Requester(Protocol):
         """The eligible nodes that have the other resources and volumes that it needs."""
         ...
 
-    def filter_for_gang(
-        self, eligible: Eligible, others: Iterable[tuple[str, "Requester"]]
-    ) -> Eligible:
-        """The eligible nodes that have room for it beside other members of its gang.
+    def filter_beside(self, eligible: Eligible, mates: Mates) -> Eligible:
+        """The eligible nodes that have room for it beside others that are placed with it.
 
         Args:
             eligible: the nodes that it may run on alone.
-            others: the node and the requester of members that are bound together with it.
+            mates: the pods of the others.
         """
+        ...
+
+    def place_beside(self, node: str, mates: Mates) -> None:
+        """Count its pod, if it is one, among those that are placed together, on this node."""
         ...
 
     def demand(self) -> Demand | None:
@@ -185,8 +188,12 @@ class Requester(Protocol):
         """
         ...
 
-    async def confirm(self) -> None:
-        """Set its condition to scheduled, whoever made the decision."""
+    async def confirm(self) -> RequeueAfter | None:
+        """Set its condition to scheduled, whoever made the decision.
+
+        Returns:
+            when to look again whether another program has set it.
+        """
         ...
 
     def shows(self, reason: Reason) -> bool:
@@ -207,4 +214,8 @@ class RequesterKind(Protocol):
 
     def in_gang(self, namespace: str, name: str) -> Iterable[Requester]:
         """The requesters that name a gang, in no order, even if their labels disagree."""
+        ...
+
+    def waiting_in_gang(self, namespace: str, name: str) -> int:
+        """How many of them wait to be bound; reads few of them."""
         ...

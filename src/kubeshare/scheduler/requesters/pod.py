@@ -15,10 +15,10 @@ import msgspec
 
 from kubeshare.api import gpuid_list, pod_state
 from kubeshare.api.affinity_terms import require_node
-from kubeshare.api.gang_members import GANG, gang_index, gang_value
+from kubeshare.api.gang_members import GANG, WAITING, gang_index, gang_value
 from kubeshare.api.holder_codec import placed_gpus
 from kubeshare.api.predicates.eligibility import Eligible
-from kubeshare.api.predicates.node_resources import NodeResources
+from kubeshare.api.predicates.node_resources import Mates, NodeResources
 from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.stripping import is_stripped
@@ -49,7 +49,7 @@ from kubeshare.kube.client.errors import ConflictError
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Condition, Key
 from kubeshare.kube.resources import PODS, Raw
-from kubeshare.scheduler.requesters.base import Requester, RequesterKey
+from kubeshare.scheduler.requesters.base import RequesterKey
 from kubeshare.scheduler.requesters.object import ObjectKind, RequesterObject
 from kubeshare.scheduler.scheduled_condition import ScheduledCondition
 from kubeshare.scheduler.volume_binding import VolumeBinder
@@ -108,6 +108,7 @@ class GatedPods(ObjectKind):
         self.lacking_resources: set[RequesterKey] = set()
         self._bound = bound
         known.add_index(GANG, gang_index)
+        known.add_index(WAITING, self._waits_in_gang)
         bound.add_index(GANG, _gang_of_bound)
 
     def get(self, key: Key) -> "_PodRequester | None":
@@ -121,10 +122,19 @@ class GatedPods(ObjectKind):
     def in_gang(self, namespace: str, name: str) -> Iterable["_PodRequester"]:
         """The plain pods that name a gang, including bound ones."""
         key = gang_value(Key(namespace, name))
-        for raw in self.known.by_index(GANG, key):
+        for raw in self.known.each_by_index(GANG, key):
             yield _PodRequester(self, raw)
         for pod in self._bound.by_index(GANG, key):
             yield _PodRequester(self, msgspec.to_builtins(pod))
+
+    def waiting_in_gang(self, namespace: str, name: str) -> int:
+        """How many plain pods that name a gang are not bound."""
+        return self.known.count_by_index(WAITING, gang_value(Key(namespace, name)))
+
+    def _waits_in_gang(self, raw: Raw) -> list[str]:
+        requester = _PodRequester(self, raw)
+        named = gang_index(raw)
+        return named if named and not requester.decided and not requester.finished else []
 
     def short_of_resources(self, _: object) -> Iterable[RequesterKey]:
         """The pods that may fit once a node has more CPU, memory or pods left."""
@@ -199,16 +209,14 @@ class _PodRequester(RequesterObject[GatedPods, Pod]):
             self.kind.lacking_resources.add(self.key)
         return roomy
 
-    def filter_for_gang(
-        self, eligible: Eligible, others: Iterable[tuple[str, Requester]]
-    ) -> Eligible:
-        mates = [(node, each.view) for node, each in others if isinstance(each, _PodRequester)]
-        if not mates:
-            return eligible
-        roomy = self.kind.node_resources.filter(eligible, self.view, alongside=mates)
+    def filter_beside(self, eligible: Eligible, mates: Mates) -> Eligible:
+        roomy = self.kind.node_resources.filter(eligible, self.view, mates=mates)
         if roomy.nodes != eligible.nodes:
             self.kind.lacking_resources.add(self.key)
         return roomy
+
+    def place_beside(self, node: str, mates: Mates) -> None:
+        mates.place(node, self.view)
 
     def demand(self) -> Demand | None:
         demand = self.kind.cluster_state.demands.of_pod(

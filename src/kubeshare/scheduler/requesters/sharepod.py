@@ -8,10 +8,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import cached_property
 from typing import Any, Final
 
+from msgspec import structs
+
 from kubeshare.api import finalizer, sharepods
 from kubeshare.api.demands import Demands
-from kubeshare.api.gang_members import GANG, gang_index, gang_value
+from kubeshare.api.gang_members import GANG, WAITING, gang_index, gang_value
 from kubeshare.api.predicates.eligibility import Eligible
+from kubeshare.api.predicates.node_resources import Mates
 from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.types.constants import CONDITION_SCHEDULED
 from kubeshare.api.types.core_v1 import TERMINAL_PHASES
@@ -20,34 +23,58 @@ from kubeshare.api.types.v1 import SHAREPODS, VGPU, ExcludedNode, SharePod
 from kubeshare.api.vgpu_readiness import Blocker
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.dialects.priority_and_gang import gang_named
 from kubeshare.dialects.share_fields import without_own_gpuid
 from kubeshare.dialects.write_back import gpuid_annotation
 from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.conditions import find_condition
+from kubeshare.kube.controller.controller import RequeueAfter
+from kubeshare.kube.controller.pending import PendingSince
 from kubeshare.kube.meta import Condition, Key, annotation_path, key_of
 from kubeshare.kube.resources import Raw
-from kubeshare.scheduler.requesters.base import Requester, RequesterKey
+from kubeshare.scheduler.requesters.base import RequesterKey
 from kubeshare.scheduler.requesters.object import ObjectKind, RequesterObject
 from kubeshare.scheduler.scheduled_condition import ScheduledCondition
 
 KIND: Final = SHAREPODS.kind
 
+CONFIRM_SECONDS: Final = 5.0
+"""Seconds that the device manager has to write the condition of a decision with its own status."""
+CONFIRM_SECONDS_EACH: Final = 0.2
+"""Additional seconds for each other SharePod without it: they slow each other down."""
+MAX_CONFIRM_SECONDS: Final = 120.0
+
 
 class SharePods(ObjectKind):
-    """The SharePods."""
+    """The SharePods.
 
-    def __init__(
+    Args:
+        client: reads and patches them.
+        known: the objects, with this program's own writes.
+        status: writes their condition.
+        max_priority: the highest priority that demands of a namespace may have.
+        demands: the demands of SharePods.
+        device_manager_leads: whether a device manager writes their status.
+    """
+
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         client: Client,
         known: AssumeCache[Raw],
         status: ScheduledCondition,
         max_priority: Callable[[str], int],
+        *,
         demands: Demands,
+        device_manager_leads: Callable[[], bool],
     ) -> None:
         super().__init__(client, known, status, max_priority)
         self.demands = demands
+        self.device_manager_leads = device_manager_leads
+        self.unconfirmed: PendingSince[Key] = PendingSince()
+        self._written: dict[Key, Condition] = {}  # what the watch has not reported yet
         known.add_index(GANG, gang_index)
+        known.add_index(WAITING, self._waits_in_gang)
 
     def get(self, key: Key) -> "_SharePodRequester | None":
         """The SharePod of that name, as last seen or last written by this program."""
@@ -56,9 +83,18 @@ class SharePods(ObjectKind):
 
     def in_gang(self, namespace: str, name: str) -> Iterable["_SharePodRequester"]:
         """The SharePods that name a gang and have not failed."""
-        for raw in self.known.by_index(GANG, gang_value(Key(namespace, name))):
+        for raw in self.known.each_by_index(GANG, gang_value(Key(namespace, name))):
             if (raw.get("status") or {}).get("phase") != "Failed":
                 yield _SharePodRequester(self, raw)
+
+    def waiting_in_gang(self, namespace: str, name: str) -> int:
+        """How many SharePods that name a gang are not bound."""
+        return self.known.count_by_index(WAITING, gang_value(Key(namespace, name)))
+
+    def _waits_in_gang(self, raw: Raw) -> list[str]:
+        requester = _SharePodRequester(self, raw)
+        named = gang_index(raw)
+        return named if named and not requester.decided and not requester.finished else []
 
     def keys(self, change: Change[Raw]) -> list[RequesterKey]:
         """The key of a SharePod in which something changed that scheduling depends on.
@@ -67,13 +103,42 @@ class SharePods(ObjectKind):
         """
         old, raw = change.old, change.object
         key = [RequesterKey(KIND, key_of(raw))]
-        if change.type == DELETED or old is None or sharepods.input_changed(old, raw):
+        if key_of(raw) in self.unconfirmed and (
+            change.type == DELETED or not _SharePodRequester(self, raw).awaits_condition
+        ):
+            self.unconfirmed.forget(key_of(raw))
+        if change.type == DELETED:
+            self._written.pop(key_of(raw), None)
+            return key
+        if old is None or sharepods.input_changed(old, raw):
             return key
         if _terminal_phase(old) != _terminal_phase(raw):
             return key
-        if _condition(old) == _condition(raw) or _SharePodRequester(self, raw).confirmed:
+        if _condition(old) == _condition(raw):
             return []
-        return key
+        requester = _SharePodRequester(self, raw)
+        is_own = self._is_own(requester.view)
+        return [] if requester.confirmed or is_own else key
+
+    def note_written(self, key: Key, condition: Condition) -> None:
+        """Note a condition that this program writes: it is no news when the watch reports it."""
+        self._written[key] = condition
+
+    def _is_own(self, view: SharePod) -> bool:
+        """Whether the condition is what this program has just written."""
+        written = self._written.pop(view.metadata.key, None)
+        known = find_condition(view.status.conditions, CONDITION_SCHEDULED)
+        return (
+            written is not None
+            and known is not None
+            and structs.replace(known, last_transition_time=None) == written
+        )
+
+    def seconds_to_confirm(self, key: Key, uid: str) -> float:
+        """How long the device manager still has to write the condition of a decision."""
+        others = len(self.unconfirmed) - (key in self.unconfirmed)
+        seconds = min(MAX_CONFIRM_SECONDS, CONFIRM_SECONDS + CONFIRM_SECONDS_EACH * others)
+        return self.unconfirmed.remaining(key, seconds, uid)
 
 
 class _SharePodRequester(RequesterObject[SharePods, SharePod]):
@@ -116,12 +181,15 @@ class _SharePodRequester(RequesterObject[SharePods, SharePod]):
         # kube-scheduler decides whether its pod fits: the device manager can reschedule it.
         return eligible
 
-    def filter_for_gang(
+    def filter_beside(
         self,
         eligible: Eligible,
-        others: Iterable[tuple[str, Requester]],  # noqa: ARG002 - see filter
+        mates: Mates,  # noqa: ARG002 - see filter
     ) -> Eligible:
         return eligible
+
+    def place_beside(self, node: str, mates: Mates) -> None:
+        """Do nothing: its pod is checked when it exists."""
 
     def demand(self) -> Demand | None:
         return self.kind.demands.of_sharepod(self.raw)
@@ -141,13 +209,36 @@ class _SharePodRequester(RequesterObject[SharePods, SharePod]):
         return (
             known is not None
             and known.status == "True"
-            and (known.reason, known.message) == self._scheduled
+            and (known.reason, known.message) == sharepods.decision_words(self.view)
             and known.observed_generation == self.view.metadata.generation
         )
 
-    async def confirm(self) -> None:
+    @property
+    def awaits_condition(self) -> bool:
+        """It is decided and has no condition: the device manager may still write it."""
+        known = find_condition(self.view.status.conditions, CONDITION_SCHEDULED)
+        return known is None and self.decided and not self.finished
+
+    async def confirm(self) -> RequeueAfter | None:
+        metadata = self.view.metadata
+        if self._left_to_device_manager():
+            latest = self.kind.get(metadata.key)
+            if latest is None or not latest.awaits_condition:
+                return None  # changed since it was read: it is queued again if that matters
+            if left := self.kind.seconds_to_confirm(metadata.key, metadata.uid):
+                return RequeueAfter(left)
         if not self.confirmed:
-            await self._write("True", *self._scheduled)
+            await self._write("True", *sharepods.decision_words(self.view))
+        self.kind.unconfirmed.forget(metadata.key)
+        return None
+
+    def _left_to_device_manager(self) -> bool:
+        """Whether the device manager writes the condition with its own: then one write is saved.
+
+        It does so only while there is none. What is read of a gang has to be known at once.
+        """
+        known = find_condition(self.view.status.conditions, CONDITION_SCHEDULED)
+        return known is None and not gang_named(self.raw) and self.kind.device_manager_leads()
 
     def shows(self, reason: Reason) -> bool:
         known = find_condition(self.view.status.conditions, CONDITION_SCHEDULED)
@@ -159,13 +250,6 @@ class _SharePodRequester(RequesterObject[SharePods, SharePod]):
 
     async def set_condition(self, reason: Reason, message: str) -> bool:
         return await self._write("False", reason, message)
-
-    @property
-    def _scheduled(self) -> tuple[Reason, str]:
-        place = f"vGPU {', '.join(self.gpuids)} on node {self.view.spec.node_name}"
-        if self.view.spec.gpu.attempt:
-            return Reason.BOUND, place
-        return Reason.GIVEN, f"given by its author: {place}"
 
     def _decision(self, node: str, gpuids: Sequence[str]) -> list[Mapping[str, Any]]:
         decision: dict[str, Any] = {"attempt": self.view.spec.gpu.attempt + 1}
@@ -203,6 +287,7 @@ class _SharePodRequester(RequesterObject[SharePods, SharePod]):
             message=message,
             observed_generation=self.view.metadata.generation,
         )
+        self.kind.note_written(self.view.metadata.key, condition)
         answer = await self.kind.status.write(
             SHAREPODS,
             self.view.metadata,
