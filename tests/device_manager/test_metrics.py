@@ -40,6 +40,27 @@ def test_vgpus_in_use_that_are_degraded_are_counted_by_node_and_reason() -> None
     ]
 
 
+def test_vgpus_are_counted_by_node_and_use_with_what_is_requested_of_them() -> None:
+    vgpus = [
+        vgpu("a", holders=(holder("x", 250_000), holder("y", 500_000))),
+        vgpu("b", holders=(holder("z", 500_000),)),
+        vgpu("c"),
+        vgpu("d", "n2"),
+    ]
+    registry = CollectorRegistry()
+    Metrics(registry, lambda: vgpus)
+    lines = generate_latest(registry).decode().splitlines()
+    for line in (
+        'kubeshare_devices_vgpus{node="n1",state="used"} 2.0',
+        'kubeshare_devices_vgpus{node="n1",state="idle"} 1.0',
+        'kubeshare_devices_vgpus{node="n2",state="used"} 0.0',
+        'kubeshare_devices_vgpus{node="n2",state="idle"} 1.0',
+        'kubeshare_devices_requested_gpus{node="n1"} 1.25',
+        'kubeshare_devices_requested_gpus{node="n2"} 0.0',
+    ):
+        assert line in lines
+
+
 def test_each_counter_has_its_name_and_its_help() -> None:
     registry = CollectorRegistry()
     metrics = Metrics(registry)

@@ -73,6 +73,14 @@ async def _waiting(cluster: FakeCluster, name: str, create: Callable[[str], obje
     return the_pod(cluster, name)
 
 
+async def _seconds_to_nudge(cluster: FakeCluster, pod: Raw, event: str) -> float:
+    """How long after an event the pod is nudged once more."""
+    known, refused_at = len(nudges(cluster)), now()
+    refuse(cluster, pod, event)
+    await cluster.until(lambda: len(nudges(cluster)) > known)
+    return nudges(cluster)[-1][1] - refused_at
+
+
 @scenario(n1=1)
 async def test_a_refused_pod_is_nudged_at_once(cluster: FakeCluster) -> None:
     cluster.start()
@@ -162,6 +170,47 @@ async def test_a_refusal_before_the_pod_is_named_is_answered_when_it_is(
     refuse(cluster, the_pod(cluster, "b"))
     await cluster.until(lambda: nudges(cluster))
     assert "b" in cluster.pod_uids()
+
+
+@scenario(n1=1)
+async def test_a_refusal_that_is_known_before_the_binding_is_answered_when_that_is(
+    cluster: FakeCluster,
+) -> None:
+    cluster.start("scheduler", "devices")
+    await cluster.run("a")
+    cluster.actors.node_agents = False
+    for watcher in cluster.server.storage.watchers:
+        watcher.mute = watcher.plural == "pods"  # until 75 s of silence have passed
+    cluster.share("b")
+    await cluster.until(lambda: cluster.pod("b"))
+    await cluster.until(lambda: the_pod(cluster, "b")["spec"].get("nodeName"))
+    refuse(cluster, the_pod(cluster, "b"))
+    await cluster.quiet(FIRST_RETRY_SECONDS)
+    assert not cluster.pod_uids().get("b")
+    assert nudges(cluster) == []
+    refuse(cluster, the_pod(cluster, "b"))  # one event that has changed
+    await cluster.until(lambda: cluster.pod_uids().get("b"), 120)
+    named = now()
+    await cluster.until(lambda: nudges(cluster))
+    assert nudges(cluster)[0][1] - named < AT_ONCE_SECONDS
+
+
+@scenario(n1=1)
+async def test_a_refusal_is_answered_at_once_however_long_there_was_none(
+    cluster: FakeCluster,
+) -> None:
+    """A quiet watch of events gets no bookmarks, so it is silent as a lost connection is."""
+    cluster.start()
+    await cluster.run("a", "0.05")
+    for number in range(6):
+        for _ in range(16):
+            await cluster.quiet(50 + number)
+            cluster.server.bookmark()
+            cluster.server.compact()
+        cluster.actors.node_agents = False
+        pod = await _waiting(cluster, f"c-{number}", lambda name: cluster.share(name, "0.05"))
+        assert await _seconds_to_nudge(cluster, pod, f"refused-{number}") < AT_ONCE_SECONDS
+        cluster.actors.node_agents = True
 
 
 @scenario(n1=1)

@@ -1,7 +1,7 @@
 """The device manager's own metrics."""
 
 from collections import Counter as Tally
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 
 from prometheus_client import CollectorRegistry, Counter
 from prometheus_client.core import GaugeMetricFamily, Metric
@@ -9,6 +9,7 @@ from prometheus_client.registry import Collector
 
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.api.vgpu_readiness import failure
+from kubeshare.core.units import MICROS
 
 
 class Metrics:
@@ -39,27 +40,59 @@ class Metrics:
         self.moved = counter("pods_moved", "Pods deleted unbound because their node had no room")
         self.deleted = counter("vgpus_deleted", "vGPUs given back to Kubernetes")
         self.warmed = counter("vgpus_warmed", "vGPUs made ahead of demand")
-        registry.register(_DegradedVGPUs(vgpus))
+        registry.register(_VGPUs(vgpus))
 
 
-class _DegradedVGPUs(Collector):
-    """The vGPUs with holders whose GPU has failed, or that another system gives out as well."""
+class _VGPUs(Collector):
+    """The present vGPUs: how many are used, how much of them, and which are degraded."""
 
     def __init__(self, vgpus: Callable[[], Iterable[VGPU]]) -> None:
         self._vgpus = vgpus
 
     def collect(self) -> Iterator[Metric]:
-        """The present number by node and reason of the condition."""
-        now = GaugeMetricFamily(
-            "kubeshare_devices_degraded_vgpus",
-            "vGPUs with holders that are degraded, by the reason of their condition",
-            labels=["node", "reason"],
-        )
-        tally = Tally(
-            (vgpu.spec.node_name, str(problem.reason))
-            for vgpu in self._vgpus()
-            if vgpu.status.holders and (problem := failure(vgpu))
-        )
-        for labels, count in tally.items():
-            now.add_metric(labels, count)
-        yield now
+        """The present numbers by node; of those that are degraded also by reason."""
+        vgpus = tuple(self._vgpus())
+        yield from _used(vgpus)
+        yield _degraded(vgpus)
+
+
+def _used(vgpus: Sequence[VGPU]) -> Iterator[Metric]:
+    states = GaugeMetricFamily(
+        "kubeshare_devices_vgpus",
+        "vGPUs, each of which stands for one GPU: used, which have holders, and idle",
+        labels=["node", "state"],
+    )
+    requested = GaugeMetricFamily(
+        "kubeshare_devices_requested_gpus",
+        "GPUs that all shares of a node's vGPUs have requested together",
+        labels=["node"],
+    )
+    used: Tally[str] = Tally()
+    idle: Tally[str] = Tally()
+    micros: Tally[str] = Tally()
+    for vgpu in vgpus:
+        node, holders = vgpu.spec.node_name, vgpu.status.holders
+        (used if holders else idle)[node] += 1
+        micros[node] += sum(holder.request_micros for holder in holders)
+    for node, total in micros.items():
+        states.add_metric([node, "used"], used[node])
+        states.add_metric([node, "idle"], idle[node])
+        requested.add_metric([node], total / MICROS)
+    yield states
+    yield requested
+
+
+def _degraded(vgpus: Sequence[VGPU]) -> Metric:
+    now = GaugeMetricFamily(
+        "kubeshare_devices_degraded_vgpus",
+        "vGPUs with holders that are degraded, by the reason of their condition",
+        labels=["node", "reason"],
+    )
+    tally = Tally(
+        (vgpu.spec.node_name, str(problem.reason))
+        for vgpu in vgpus
+        if vgpu.status.holders and (problem := failure(vgpu))
+    )
+    for labels, count in tally.items():
+        now.add_metric(labels, count)
+    return now

@@ -33,6 +33,7 @@ from kubeshare.device_manager.quota.gaia import GaiaQuotaController
 from kubeshare.device_manager.refused_starts import RefusedStarts
 from kubeshare.device_manager.sharepod.controller import SharePodController
 from kubeshare.device_manager.sharepod.event_handlers import index_by_vgpu
+from kubeshare.device_manager.usage.retention import UsageRetention
 from kubeshare.device_manager.vgpu.controller import VGPUController
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.clock import utc_now
@@ -113,4 +114,5 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
     GangController(context).register(program)
     GPUQuotaController(context).register(program)
     GaiaQuotaController(context).register(program)
+    UsageRetention(context).register(program)
     return program

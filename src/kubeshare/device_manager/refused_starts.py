@@ -6,7 +6,7 @@ by the controllers. Only events from now on are read: for a pod that was refused
 timer of :mod:`.sharepod.start_retry` is running.
 """
 
-from collections.abc import Callable
+from collections.abc import Awaitable, Callable
 from typing import Final, TypeAlias
 
 from msgspec import Struct
@@ -51,12 +51,18 @@ class RefusedStarts:
 
     def __init__(self, client: Client) -> None:
         self._fed: list[tuple[WorkQueue[Key], Concerns]] = []
+
+        def latest() -> Awaitable[str]:
+            # Without the selector, by which the API server would search all events.
+            return client.latest_version(EVENTS)
+
         self._loop = WatchLoop(
             client,
             EVENTS.into(RefusalEvent),
-            lambda: client.latest_version(EVENTS),
+            latest,
             self._on_event,
             fields=SELECTED,
+            latest=latest,
         )
 
     def register(self, program: Program) -> None:

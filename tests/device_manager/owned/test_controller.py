@@ -15,13 +15,14 @@ from expectations.vgpus import (
 )
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.cluster_objects import GIB, gpu_uuid
+from fakes.cluster.cluster_objects import GIB
 from fakes.cluster.disruptions import cordon, label_node, own, recreate_node, stop_plugin
 from fakes.cluster.state import is_same_pod, mode, owned, the_pod, vgpu_phases
 from kubeshare.api.owned_nodes import static_name
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
 from kubeshare.kube.resources import EVENTS, NODES, PODS
+from kubeshare.simulator.control_tier.objects import gpu_uuid
 
 LONG = 5 * SETTLED_SECONDS
 

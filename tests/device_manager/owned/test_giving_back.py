@@ -13,7 +13,6 @@ from expectations.vgpus import (
 )
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.cluster_objects import gpu_uuid
 from fakes.cluster.disruptions import (
     cordon,
     label_node,
@@ -27,6 +26,7 @@ from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
 from kubeshare.device_manager.placeholder.gpu_selector import SELECTION_SECONDS
 from kubeshare.kube.resources import PODS, RESOURCE_CLAIMS
+from kubeshare.simulator.control_tier.objects import gpu_uuid
 
 LONG = 5 * SETTLED_SECONDS
 SYSTEM = "kubeshare-system"

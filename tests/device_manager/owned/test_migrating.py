@@ -8,7 +8,6 @@ from msgspec.structs import replace
 from expectations.pods import expect_running
 from expectations.vgpus import expect_holders, expect_no_vgpus, expect_owned, expect_phases
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.cluster_objects import gpu_uuid
 from fakes.cluster.disruptions import cordon, label_node
 from fakes.cluster.gpushare import gated_pod, offer
 from fakes.cluster.legacy import ask_for, gpushare_pod, record, serve, stop
@@ -17,6 +16,7 @@ from kubeshare.api.owned_nodes import static_name
 from kubeshare.api.types.reasons import Reason
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
 from kubeshare.device_manager.owned.takeover import Facts, decide, taking_over
+from kubeshare.simulator.control_tier.objects import gpu_uuid
 
 LONG = 5 * SETTLED_SECONDS
 FIRST, SECOND = (static_name(gpu_uuid("n1", index)) for index in (0, 1))

@@ -5,12 +5,12 @@ import pytest
 from expectations.pods import expect_condition, expect_running
 from expectations.vgpus import expect_placeholders
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.cluster_objects import gpu_uuid
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES
 from kubeshare.device_manager.placeholder.fillers import manifest
 from kubeshare.device_manager.placeholder.gpu_selector import SELECTION_SECONDS
 from kubeshare.kube.resources import NODES, PODS, Raw, Resource
+from kubeshare.simulator.control_tier.objects import gpu_uuid
 
 
 def set_models(cluster: FakeCluster, node: str, *models: str) -> None:

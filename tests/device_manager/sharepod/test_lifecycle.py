@@ -11,11 +11,11 @@ from expectations.pods import (
 from expectations.scheduling import assert_scheduled
 from expectations.vgpus import expect_cleaned_up, expect_no_vgpus, expect_shared_gpu
 from fakes.cluster import FakeCluster, gpu_uuid, scenario
-from fakes.cluster.pods import POD_IP, STARTED
 from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.simulator.control import Fault
+from kubeshare.simulator.control_tier.stored import POD_IP, STARTED
 
 
 @scenario(n1=1)

@@ -12,7 +12,7 @@ from expectations.pods import (
     expect_running,
 )
 from expectations.scheduling import expect_decided
-from expectations.vgpus import expect_no_vgpus, expect_phase
+from expectations.vgpus import expect_activated, expect_no_vgpus, expect_phase
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.state import the_pod
 from kubeshare.api.types.constants import LABEL_VGPU, VGPU_RESOURCE
@@ -253,6 +253,10 @@ async def test_the_api_servers_words_about_an_invalid_pod_are_told_and_the_part_
     assert "image: Required value" in cluster.condition("a", "Ready")["message"]
     await expect_no_vgpus(cluster)
     await cluster.quiet(30)
+    await expect_condition(cluster, "a", "Allocated", "Released", status="False")
+    await expect_condition(cluster, "a", "Ready", "InvalidPod", status="False")
+    # The decision stands: an edit that mends the spec goes on from it.
+    await expect_condition(cluster, "a", "Scheduled", "Bound", status="True")
     tries = [each for each in cluster.server.requests if each.resource == "pods"]
     creations = [each for each in tries if each.path.name == "" and each.verb == "create"]
     # A placeholder, the pod, and the pod once more when its GPU is known before the refusal is.
@@ -279,6 +283,7 @@ async def test_a_refused_pod_gives_back_its_part_of_a_gpu_that_was_there_before(
     await cluster.run("a", "0.3")
     cluster.share("b", "0.3", spec={"containers": [{"name": "main"}]})
     await expect_condition(cluster, "b", "Ready", "InvalidPod")
+    await expect_condition(cluster, "b", "Allocated", "Released", status="False", seconds=5)
     await cluster.until(lambda: [len(held) for held in cluster.vgpus().values()] == [1])
 
 
@@ -328,3 +333,22 @@ async def test_a_pod_that_came_and_went_while_the_watch_was_broken_is_made_again
     # The new list contains neither the pod nor its end.
     cluster.server.compact()
     await expect_running(cluster, "a", seconds=120)
+
+
+@scenario(n1=1)
+async def test_the_status_is_written_at_the_version_that_has_the_finalizer(
+    cluster: FakeCluster,
+) -> None:
+    cluster.native_pod("a", 0)
+    cluster.reserve("n1", "gpu0")
+    cluster.start("devices")
+    await expect_activated(cluster)
+    cluster.share("a", id="gpu0", spec={"nodeName": "n1"})
+    await expect_condition(cluster, "a", "Ready", "NameTaken")
+    writes = [
+        each.resource
+        for each in cluster.server.requests
+        if each.is_write and each.path.plural == "sharepods"
+    ]
+    after = writes[writes.index("sharepods") + 1 :]
+    assert after == ["sharepods/status"], "a conflict would have it written twice"

@@ -14,12 +14,12 @@ from expectations.pods import (
 from expectations.scheduling import expect_pending
 from expectations.vgpus import expect_cleaned_up, expect_holding, expect_no_vgpus, expect_released
 from fakes.cluster import FakeCluster, run_scenario, scenario
-from fakes.cluster.pods import holders
 from fakes.cluster.state import holding, the_pod
 from kubeshare.api.types.constants import VGPU_RESOURCE
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.dialects.shares import read_annotation
 from kubeshare.kube.resources import RESOURCE_QUOTAS
+from kubeshare.simulator.control_tier.stored import holders
 
 Raw = dict[str, Any]
 

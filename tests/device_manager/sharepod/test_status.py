@@ -60,7 +60,8 @@ def test_a_sharepod_without_gpus_shows_nothing_but_why() -> None:
 def test_a_message_is_cut_in_the_condition_too() -> None:
     report = status.not_allocated(Reason.GPU_NOT_FREE, LONG)
     assert [report.message, report.conditions[0].message] == [LONG[:-1]] * 2
-    assert status.without_pod((), Reason.INVALID_POD, LONG).message == LONG[:-1]
+    assert status.without_pod((), Reason.NAME_TAKEN, LONG).message == LONG[:-1]
+    assert status.refused(LONG, shares=True).message == LONG[:-1]
     assert status.of_pod(pod(message=LONG), ()).message == LONG[:-1]
 
 
@@ -94,18 +95,25 @@ def test_a_rescheduled_sharepod_shows_what_was_set_aside_last(
     )
 
 
-@pytest.mark.parametrize("reason", [Reason.INVALID_POD, Reason.POD_PENDING])
-def test_a_pod_that_cannot_be_created_leaves_the_gpus_shown(reason: Reason) -> None:
-    ready = condition("Ready", "False", reason, "why")
-    assert status.without_pod(VGPUS, reason, "why") == Report(
-        conditions=(ALLOCATED, ready),
-        node="n1",
-        gpus=GPUS,
-        message="why",
-        acted_on=reason == Reason.INVALID_POD,
+def test_a_pod_that_cannot_be_created_leaves_the_gpus_shown() -> None:
+    ready = condition("Ready", "False", Reason.NAME_TAKEN, "why")
+    assert status.without_pod(VGPUS, Reason.NAME_TAKEN, "why") == Report(
+        conditions=(ALLOCATED, ready), node="n1", gpus=GPUS, message="why"
     )
-    assert status.without_pod((), reason, "why", passing=True) == Report(
-        conditions=(ready,), message="why", passing=True, acted_on=reason == Reason.INVALID_POD
+    assert status.without_pod((), Reason.NAME_TAKEN, "why", passing=True) == Report(
+        conditions=(ready,), message="why", passing=True
+    )
+
+
+def test_a_refused_pod_leaves_nothing_allocated() -> None:
+    ready = condition("Ready", "False", Reason.INVALID_POD, "why")
+    words = "its pod is refused, so its share of the GPU is released"
+    allocated = condition("Allocated", "False", Reason.RELEASED, words)
+    assert status.refused("why", shares=True) == Report(
+        conditions=(allocated, ready), message="why", acted_on=True
+    )
+    assert status.refused("why", shares=False) == Report(
+        conditions=(ready,), message="why", acted_on=True
     )
 
 

@@ -9,11 +9,13 @@ import pytest
 
 from fakes import manifests
 from kubeshare.api import sharepods
+from kubeshare.api.demands import Demands
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SHAREPODS, AllocatedGPU
 from kubeshare.device_manager.sharepod import status
 from kubeshare.device_manager.sharepod.status import Report
 from kubeshare.device_manager.sharepod.status_writer import StatusWriter
+from kubeshare.kube.client.errors import ConflictError
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
@@ -155,8 +157,8 @@ def test_what_passes_is_written_when_it_lasts_for_longer_the_more_of_them_there_
     async def script(stage: Stage) -> None:
         assert await stage.write(PASSING) == (False, RequeueAfter(2.0))
         stage.seed("b")
-        assert await stage.write(PASSING, "b") == (False, RequeueAfter(2.1))
-        assert await stage.write(PASSING) == (False, RequeueAfter(2.1))
+        assert await stage.write(PASSING, "b") == (False, RequeueAfter(2.2))
+        assert await stage.write(PASSING) == (False, RequeueAfter(2.2))
         assert not [each for each in stage.server.requests if each.is_write]
         assert await stage.write(LASTING) == (True, None)
         stage.writer.forget(Key("default", "b"))
@@ -199,7 +201,7 @@ def test_its_own_write_is_recognized_once() -> None:
         assert not stage.writer.differs(stage.raw(), stage.raw())
         assert stage.writer.is_own(key, stage.raw())
         assert not stage.writer.is_own(key, stage.raw())
-        await stage.write(status.without_pod((), Reason.INVALID_POD, "its spec"))
+        await stage.write(status.refused("its spec", shares=True))
         assert not stage.writer.is_own(key, stage.raw()), "the controller acts on this one"
 
     play(script)
@@ -222,3 +224,126 @@ def test_a_field_that_somebody_else_has_changed_is_noticed(field: str) -> None:
     changed: Raw = {"status": {field: "else"}}
     assert StatusWriter.differs({}, changed)
     assert not StatusWriter.differs(changed, {"status": {field: "else", "share": {}}})
+
+
+def _decide(raw: Raw) -> None:
+    raw["spec"]["gpu"] = {"request": "0.3", "memory": "1Gi", "id": "A", "attempt": 1}
+    raw["spec"]["nodeName"] = "n1"
+
+
+def _undo(raw: Raw) -> None:
+    raw["spec"]["gpu"].pop("id")
+    raw["spec"].pop("nodeName")
+
+
+class Decided(Stage):
+    """A stage on which a demand is decided."""
+
+    def seed(self, name: str, **of_status: Any) -> None:
+        super().seed(name, **of_status)
+        self.server.change(SHAREPODS, name, "default", _decide)
+
+    async def write_seen(self, raw: Raw, report: Report) -> tuple[bool, RequeueAfter | None]:
+        """Write what is decided from a state that may be old."""
+        return await self.writer.write(sharepods.view(raw), report, DEMANDS.of_sharepod(raw))
+
+    def scheduled(self) -> list[tuple[str, str, str]]:
+        conditions = self.raw()["status"]["conditions"]
+        found = [each for each in conditions if each["type"] == "Scheduled"]
+        return [(each["status"], each["reason"], each["message"]) for each in found]
+
+    async def schedule(self, status: str, reason: str, message: str) -> None:
+        """What Sched writes."""
+        known = {"type": "Scheduled", "status": status, "reason": reason, "message": message}
+        body = {"metadata": {"name": "a"}, "status": {"conditions": [known]}}
+        await self.server.client("sched").apply(
+            SHAREPODS, body, "default", field_manager="sched", force=True, subresource="status"
+        )
+
+
+DEMANDS = Demands()
+BOUND = ("True", "Bound", "vGPU A on node n1")
+FULL = ("False", "NoRoom", "full")
+
+
+def play_decided(script: Callable[[Decided], Awaitable[None]]) -> None:
+    async def main() -> None:
+        stage = Decided()
+        stage.seed("a")
+        await script(stage)
+
+    run_virtual(main())
+
+
+def test_a_decision_is_confirmed_with_the_status_and_no_longer_when_it_is_undone() -> None:
+    async def script(stage: Decided) -> None:
+        await stage.write_seen(stage.raw(), LASTING)
+        assert stage.scheduled() == [BOUND]
+        stage.server.change(SHAREPODS, "a", "default", _undo)
+        report = status.not_allocated(Reason.UNDONE, "gone")
+        await stage.write_seen(stage.raw(), report)
+        assert stage.scheduled() == []
+
+    play_decided(script)
+
+
+def test_a_decision_of_the_author_is_confirmed_as_such() -> None:
+    async def script(stage: Decided) -> None:
+        stage.server.change(
+            SHAREPODS, "a", "default", lambda raw: raw["spec"]["gpu"].pop("attempt")
+        )
+        await stage.write_seen(stage.raw(), LASTING)
+        assert stage.scheduled() == [("True", "Given", "given by its author: vGPU A on node n1")]
+
+    play_decided(script)
+
+
+def test_other_words_of_sched_are_left_alone_and_the_same_ones_are_kept() -> None:
+    async def script(stage: Decided) -> None:
+        await stage.schedule(*FULL)
+        await stage.write_seen(stage.raw(), LASTING)
+        assert stage.scheduled() == [FULL]
+        await stage.schedule(*BOUND)
+        await stage.write_seen(stage.raw(), status.not_allocated(Reason.CREATING, "soon"))
+        assert stage.scheduled() == [BOUND]
+        stage.server.change(SHAREPODS, "a", "default", _undo)
+        await stage.schedule(*FULL)
+        await stage.write_seen(stage.raw(), LASTING)
+        assert stage.scheduled() == [FULL]
+
+    play_decided(script)
+
+
+def test_what_sched_has_said_since_is_not_replaced() -> None:
+    async def script(stage: Decided) -> None:
+        seen = stage.raw()
+        await stage.schedule(*FULL)
+        for _ in range(2):
+            with pytest.raises(ConflictError):
+                await stage.write_seen(seen, LASTING)
+            assert stage.scheduled() == [FULL]
+
+    play_decided(script)
+
+
+def test_what_sched_has_said_since_a_write_without_the_decision_is_not_replaced() -> None:
+    async def script(stage: Decided) -> None:
+        await stage.write(LASTING)
+        seen = stage.raw()
+        await stage.schedule(*FULL)
+        with pytest.raises(ConflictError):
+            await stage.write_seen(seen, status.not_allocated(Reason.CREATING, "soon"))
+        assert stage.scheduled() == [FULL]
+
+    play_decided(script)
+
+
+def test_a_second_write_does_not_wait_until_the_watch_has_shown_the_first() -> None:
+    async def script(stage: Decided) -> None:
+        seen = stage.raw()
+        await stage.write_seen(seen, LASTING)
+        later = status.not_allocated(Reason.CREATING, "soon")
+        assert await stage.write_seen(seen, later) == (True, None)
+        assert stage.scheduled() == [BOUND]
+
+    play_decided(script)

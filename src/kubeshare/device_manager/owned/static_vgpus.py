@@ -150,7 +150,7 @@ class StaticVGPUs:
                     model=gpu.model,
                     memory_bytes=gpu.memory_bytes,
                 )
-                await self._pool.create(device, POOL_STATIC, gpu.uuid)
+                await self._pool.create(device, POOL_STATIC, gpu.uuid, gpu.physical_memory_bytes)
 
     async def _delete(self, vgpu: VGPU) -> None:
         await mark_deleting(self._pool, vgpu.metadata.name, self._events.released)

@@ -29,6 +29,7 @@ from kubeshare.api.types.constants import (
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import VGPU, GPUDevice
 from kubeshare.core.demand import Demand
+from kubeshare.core.diagnosis.messages import asked_for, explain
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.device_manager.context import Context
 from kubeshare.device_manager.sharepod.rescheduling.lost_allocation import LostAllocations
@@ -107,12 +108,12 @@ class PodNaming:
         refused = keeps_off(node, FAMILY_VCUDA, owned) if node is not None else "unknown"
         if refused:
             return f"it is {refused}"
+        ledger = self._cluster_state.ledger()
         decision = self._context.policy(
-            self._cluster_state.ledger(),
-            msgspec.structs.replace(demand, nodes=frozenset([pod.spec.node_name])),
+            ledger, msgspec.structs.replace(demand, nodes=frozenset([pod.spec.node_name]))
         )
         if decision.outcome != "bound" or decision.new:
-            return "; ".join(f"{place}: {why}" for place, why in decision.reasons.items())
+            return explain(ledger, demand, asked_for(decision))
         await self._pool.reserve(demand, decision, attempt + 1)
         return ""
 

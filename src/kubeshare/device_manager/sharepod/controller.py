@@ -40,8 +40,9 @@ from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key, identity_of, metadata_of
 from kubeshare.kube.resources import Raw
 
-WORKERS: Final = 8
-"""SharePods reconciled at the same time; a reconcile mostly waits for the API server."""
+WORKERS: Final = 32
+"""SharePods reconciled at the same time; a reconcile mostly waits for the API server, or for other
+pods that are assigned with its own."""
 UNSEEN_POD_SECONDS: Final = 60.0
 """Seconds until a created pod that no watch has reported is looked for again."""
 
@@ -156,7 +157,7 @@ class SharePodController:
         wait = await self._reschedule_checks.reconcile(raw, sharepod, demand, pod)
         if wait == 0:
             return None
-        found = await self._advance(raw, sharepod, demand)
+        sharepod, found = await self._advance(raw, sharepod, demand)
         if pod is not None and wait is None:
             vgpus = self._allocations.vgpus(sharepod, sharepods.gpuids(sharepod))
             wait = await self._start_retries.reconcile(pod, sharepod.metadata.uid, vgpus)
@@ -173,24 +174,35 @@ class SharePodController:
 
     async def _advance(
         self, raw: Raw, sharepod: SharePod, demand: Demand | None
-    ) -> Report | RequeueAfter | None:
-        """Take the next step; returns what the status should say, None for no change."""
+    ) -> tuple[SharePod, Report | RequeueAfter | None]:
+        """Take the next step.
+
+        Returns:
+            the SharePod as it is then, and what the status should say, None for no change.
+        """
         gpuids = sharepods.gpuids(sharepod) if demand else ()
         pod = self._pod_of(sharepod)
         if pod is not None:
-            return await self._follow(raw, sharepod, pod, gpuids)
+            return sharepod, await self._follow(raw, sharepod, pod, gpuids)
         if sharepods.is_deleting(sharepod) or sharepods.finished(sharepod):
-            return None
+            return sharepod, None
         if _refused_as_it_is(sharepod):
             for vgpu in self._allocations.vgpus(sharepod, gpuids):
                 await self._pool.release(vgpu.metadata.name, sharepod.metadata.uid)
-            return None
+            return sharepod, None
         if demand is not None:
             ready, found = await self._allocations.reconcile(raw, sharepod, demand, gpuids)
             if not ready:
-                return found
+                return sharepod, found
+        current = await self._finalizations.add_finalizer(raw, sharepod)
+        if current is not None and is_stripped(current):
+            current = await self._whole(sharepod)
+        if current is None:
+            return sharepod, None
+        if current is not raw:
+            sharepod = sharepods.view(current)  # a write of its status names the version
         vgpus = self._allocations.vgpus(sharepod, gpuids)
-        return await self._create_pod(raw, sharepod, demand, vgpus)
+        return sharepod, await self._create_pod(current, sharepod, demand, vgpus)
 
     async def _follow(
         self, raw: Raw, sharepod: SharePod, pod: Pod, gpuids: Sequence[str]
@@ -215,17 +227,13 @@ class SharePodController:
         self, raw: Raw, sharepod: SharePod, demand: Demand | None, vgpus: Sequence[VGPU]
     ) -> Report | None:
         known = vgpus if all(vgpu.spec.uuid for vgpu in vgpus) else ()
-        current = await self._finalizations.add_finalizer(raw, sharepod)
-        if current is not None and is_stripped(current):
-            current = await self._whole(sharepod)
-        if current is None:
-            return None
         try:
-            pod = await self._pods.create(current, vgpus, demand.shares if demand else ())
+            pod = await self._pods.create(raw, vgpus, demand.shares if demand else ())
         except NameTakenError as taken:
             return status.without_pod(known, Reason.NAME_TAKEN, str(taken), passing=taken.leaving)
         except InvalidError as error:
-            return status.without_pod(known, Reason.INVALID_POD, error.message)
+            # The shares are released once the status says so.
+            return status.refused(error.message, shares=bool(vgpus))
         except ForbiddenError as error:
             refused = status.without_pod(known, Reason.POD_FORBIDDEN, error.message)
             await self._status_writer.write(sharepod, refused, demand)

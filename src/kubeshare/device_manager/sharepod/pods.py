@@ -25,7 +25,7 @@ from kubeshare.api.types.constants import (
     VGPU_RESOURCE,
 )
 from kubeshare.api.types.core_v1 import PODS, Pod
-from kubeshare.api.types.v1 import VGPU
+from kubeshare.api.types.v1 import VGPU, Holder
 from kubeshare.core.demand import Share
 from kubeshare.device_manager.metrics import Metrics
 from kubeshare.device_manager.sharepod.pod_assignment import PodAssignments
@@ -64,7 +64,7 @@ class Pods:
         self._client = client
         self._cluster_state = cluster_state
         self._pool = cluster_state.pool
-        self._assignments = PodAssignments(cluster_state.pool)
+        self._assignments = PodAssignments(cluster_state.pool, self._still_runs)
         self._metrics = metrics
 
     async def create(
@@ -126,7 +126,15 @@ class Pods:
             return
         for name, holder in held.items():
             if not holder.pod_uid:
-                await self._assignments.assign(name, demand_uid, pod.metadata.uid)
+                # With several vGPUs the waits would add up.
+                await self._assignments.assign(
+                    name, demand_uid, pod.metadata.uid, gather=len(held) == 1
+                )
+
+    def _still_runs(self, holder: Holder, pod_uid: str) -> bool:
+        """Whether the pod of a holder is this one and has not ended."""
+        pod = self._cluster_state.pod(Key(holder.namespace, holder.name))
+        return pod is not None and pod.metadata.uid == pod_uid and not pod.terminal
 
     async def _existing(self, name: str, namespace: str, owner: str) -> Pod | None:
         try:

@@ -88,7 +88,18 @@ def without_pod(
         node=vgpus[0].spec.node_name if vgpus else "",
         message=message[:MESSAGE_LENGTH],
         passing=passing,
-        acted_on=reason == Reason.INVALID_POD,
+    )
+
+
+def refused(message: str, *, shares: bool) -> Report:
+    """The API server refuses the pod as it is; its shares, if it has any, are released."""
+    ready = _condition(CONDITION_READY, "False", Reason.INVALID_POD, message)
+    released = "its pod is refused, so its share of the GPU is released"
+    allocated = _condition(CONDITION_ALLOCATED, "False", Reason.RELEASED, released)
+    return Report(
+        conditions=(allocated, ready) if shares else (ready,),
+        message=message[:MESSAGE_LENGTH],
+        acted_on=True,
     )
 
 

@@ -2,16 +2,24 @@
 
 A starting pod passes through states that end before anybody could read them. A status write costs
 the API server as much as a write of the pod, so such states are written only if they last.
+
+For the same reason the condition ``Scheduled`` of a decision is written with them, unless Sched has
+written it before (record 055).
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from datetime import datetime
-from typing import Any, Final, TypeAlias
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
 from kubeshare.api import sharepods
-from kubeshare.api.types.constants import CONDITION_ALLOCATED, CONDITION_READY, MANAGER_DEVICES
+from kubeshare.api.types.constants import (
+    CONDITION_ALLOCATED,
+    CONDITION_READY,
+    CONDITION_SCHEDULED,
+    MANAGER_DEVICES,
+)
 from kubeshare.api.types.v1 import SHAREPODS, SharePod
 from kubeshare.core.demand import Demand
 from kubeshare.device_manager.sharepod.status import Report
@@ -25,7 +33,7 @@ from kubeshare.kube.resources import Raw
 
 PASSING_SECONDS: Final = 2.0
 """Seconds that a passing state must last before it is written."""
-PASSING_SECONDS_EACH: Final = 0.1
+PASSING_SECONDS_EACH: Final = 0.2
 """Additional seconds for each other SharePod in a passing state: they slow each other down."""
 MAX_PASSING_SECONDS: Final = 120.0
 
@@ -51,6 +59,13 @@ _SHAREPODS: Final = SHAREPODS.into(SharePod)
 _OwnPart: TypeAlias = tuple[list[Any], list[Any]]
 
 
+class _Written(NamedTuple):
+    """A write that the watch has not reported yet, and whether it contained ``Scheduled``."""
+
+    own_part: _OwnPart
+    scheduled: bool
+
+
 class StatusWriter:
     """Writes this program's part of the status of SharePods.
 
@@ -63,7 +78,7 @@ class StatusWriter:
         self._client = client
         self._wall_clock = wall_clock
         self._passing: PendingSince[Key] = PendingSince()
-        self._written: dict[Key, _OwnPart] = {}  # what the watch has not reported yet
+        self._written: dict[Key, _Written] = {}
 
     def forget(self, key: Key) -> None:
         """Drop what is known about a SharePod: it is gone, or its status is as it should be."""
@@ -77,7 +92,8 @@ class StatusWriter:
 
     def is_own(self, key: Key, seen: Raw) -> bool:
         """Whether this program's part of the status is what it has just written."""
-        return self._written.pop(key, None) == _own_part(seen)
+        written = self._written.pop(key, None)
+        return written is not None and written.own_part == _own_part(seen)
 
     async def write(
         self, sharepod: SharePod, report: Report, demand: Demand | None
@@ -91,6 +107,9 @@ class StatusWriter:
 
         Returns:
             whether it was written, and when to reconcile the SharePod again.
+
+        Raises:
+            ConflictError: the SharePod has changed since it was read.
         """
         metadata = sharepod.metadata
         if _is_current(sharepod, report):
@@ -100,9 +119,10 @@ class StatusWriter:
             left := self._passing.remaining(metadata.key, self._seconds(metadata.key), metadata.uid)
         ):
             return False, RequeueAfter(left)
-        self.forget(metadata.key)
+        self._passing.forget(metadata.key)
         share = sharepods.share_status(demand) if demand else {}
-        conditions = self._conditions(sharepod, report)
+        scheduled = _scheduled(sharepod) if demand else ()
+        conditions = self._conditions(sharepod, (*scheduled, *report.conditions))
         return await self._apply(sharepod, report, conditions, share), None
 
     def _seconds(self, key: Key) -> float:
@@ -110,13 +130,11 @@ class StatusWriter:
         others = len(self._passing) - (key in self._passing)
         return min(MAX_PASSING_SECONDS, PASSING_SECONDS + PASSING_SECONDS_EACH * others)
 
-    def _conditions(self, sharepod: SharePod, report: Report) -> tuple[Condition, ...]:
-        """This program's conditions as they should be."""
-        wanted = {condition.type for condition in report.conditions}
-        conditions = tuple(
-            condition for condition in _own_conditions(sharepod) if condition.type in wanted
-        )
-        for condition in report.conditions:
+    def _conditions(self, sharepod: SharePod, wanted: Sequence[Condition]) -> tuple[Condition, ...]:
+        """The conditions of these types as they should be."""
+        types = {condition.type for condition in wanted}
+        conditions = tuple(each for each in sharepod.status.conditions if each.type in types)
+        for condition in wanted:
             observed = msgspec.structs.replace(
                 condition, observed_generation=sharepod.metadata.generation
             )
@@ -133,6 +151,15 @@ class StatusWriter:
         share: Mapping[str, str],
     ) -> bool:
         metadata = sharepod.metadata
+        identity = {"name": metadata.name, "uid": metadata.uid}
+        known = find_condition(sharepod.status.conditions, CONDITION_SCHEDULED)
+        unseen = self._written.pop(metadata.key, None)
+        first = known is None and not (unseen and unseen.scheduled)
+        scheduled = find_condition(conditions, CONDITION_SCHEDULED) is not None
+        if first and scheduled:
+            # Sched may have written the condition since: its words must not be replaced. Once the
+            # device manager has written it, Sched corrects what is wrong.
+            identity["resourceVersion"] = metadata.resource_version
         status: dict[str, Any] = {
             "conditions": to_raw(conditions),
             "share": share,
@@ -152,19 +179,43 @@ class StatusWriter:
         status |= {name: value for name, value in optional.items() if value}
         if not report.acted_on:
             # The watch may report the write before its response arrives.
-            self._written[metadata.key] = _own_part({"status": status})
+            self._written[metadata.key] = _Written(_own_part({"status": status}), scheduled)
         try:
             await self._client.apply(
                 _SHAREPODS,
-                {"metadata": {"name": metadata.name, "uid": metadata.uid}, "status": status},
+                {"metadata": identity, "status": status},
                 metadata.namespace,
                 field_manager=MANAGER_DEVICES,
                 force=True,
                 subresource="status",
             )
-        except NotFoundError:
-            return False
+        except BaseException as error:
+            # It may not be written: the next attempt must not replace what Sched writes until then.
+            self._written.pop(metadata.key, None)
+            if isinstance(error, NotFoundError):
+                return False
+            raise
         return True
+
+
+def _scheduled(sharepod: SharePod) -> tuple[Condition, ...]:
+    """The condition of the decision in its spec; none where Sched has to write it.
+
+    A field that Sched has written may be taken over, but not given up again: what is left of the
+    condition would be refused. So one that says anything else is left alone.
+    """
+    if not sharepods.decided(sharepod):
+        return ()
+    reason, message = sharepods.decision_words(sharepod)
+    known = find_condition(sharepod.status.conditions, CONDITION_SCHEDULED)
+    if known is not None and (known.status, known.reason, known.message) != (
+        "True",
+        reason,
+        message,
+    ):
+        return ()
+    scheduled = Condition(type=CONDITION_SCHEDULED, status="True", reason=reason, message=message)
+    return (scheduled,)
 
 
 def _own_conditions(sharepod: SharePod) -> tuple[Condition, ...]:
