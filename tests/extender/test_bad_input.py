@@ -12,10 +12,10 @@ from fakes.cluster.doors import DOORS
 from fakes.cluster.extender import bind, call, fit, placed, pod, start
 from fakes.cluster.gpushare import gated_pod
 from fakes.cluster.gpushare_doors import begin, create, place
-from fakes.cluster.pods import bound
 from fakes.cluster.state import gates, the_pod
 from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
 from kubeshare.kube.resources import PODS
+from kubeshare.simulator.control_tier.stored import bound
 
 PREFIX = "ALIYUN_COM_GPU_MEM_"
 MEMORY = "aliyun.com/gpu-mem"

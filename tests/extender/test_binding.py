@@ -8,13 +8,23 @@ from expectations.pods import expect_running
 from expectations.vgpus import expect_holders
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.disruptions import label_node
-from fakes.cluster.extender import bind, call, fit, placed, pod, schedule, start, vgpus
-from fakes.cluster.pods import bound
+from fakes.cluster.extender import (
+    bind,
+    call,
+    fit,
+    held_by_others,
+    placed,
+    pod,
+    schedule,
+    start,
+    vgpus,
+)
 from fakes.cluster.state import the_pod
 from kubeshare.api.types.constants import LABEL_ROLE, LABEL_VGPU, ROLE_SHAREPOD
 from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
 from kubeshare.kube.resources import PODS, Raw
 from kubeshare.simulator.control import Fault
+from kubeshare.simulator.control_tier.stored import bound
 
 
 @scenario(n1=2)
@@ -55,7 +65,7 @@ async def test_a_refusal_says_nothing_of_other_nodes(cluster: FakeCluster) -> No
     pod(cluster, "p", 17)
     status, error = await bind(cluster, "p")
     assert status == 500
-    assert error.endswith("memory: 17Gi asked, and the largest GPU has 16Gi")
+    assert "memory: 17Gi asked, and the largest GPU has 16Gi" in error
     assert "n1/" in error
     assert "n2" not in error
 
@@ -71,6 +81,19 @@ async def test_the_fullest_gpu_that_fits_is_chosen(cluster: FakeCluster) -> None
     assert "memory 0 left, 8Gi asked" in error
     assert placed(cluster) == {"p0": ("n1", 0), "p1": ("n1", 0), "p2": ("n1", 1), "p3": ("n1", 1)}
     await cluster.until(lambda: any("BindFailed" in each for each in cluster.events("p4")))
+
+
+@scenario(n1=1)
+async def test_no_error_names_a_gpuid_that_another_namespace_chose(cluster: FakeCluster) -> None:
+    await start(cluster)
+    await held_by_others(cluster, "covert", memoryBytes=15 << 30)
+    pod(cluster, "p", 8)
+    status, error = await bind(cluster, "p")
+    assert (status, "a GPU on n1 that another namespace named: memory 1Gi left" in error) == (
+        500,
+        True,
+    )
+    assert "covert" not in error
 
 
 @scenario(n1=2)

@@ -10,12 +10,12 @@ from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.actors import BY_EXTENDER
 from fakes.cluster.extender import bind, fit, offer, placed, pod, schedule, start, vgpus
-from fakes.cluster.pods import bound
 from fakes.cluster.state import gates, the_pod
 from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import PODS
 from kubeshare.simulator.control import Fault
+from kubeshare.simulator.control_tier.stored import bound
 
 BY_THE_EXTENDER = {"door": "extender"}
 

@@ -9,7 +9,6 @@ from expectations.vgpus import expect_holders
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.extender import bind, fit, pod, schedule, start, vgpus
-from fakes.cluster.pods import bound
 from fakes.cluster.quotas import (
     expect_used,
     label_gpus,
@@ -22,6 +21,7 @@ from kubeshare.api.types.v1 import VGPUS
 from kubeshare.core.quota.charge import WHOLE_GPU
 from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
 from kubeshare.simulator.control import Fault
+from kubeshare.simulator.control_tier.stored import bound
 
 REPLICAS = ("extender", "extender/second")
 

@@ -8,12 +8,12 @@ import pytest
 from expectations.vgpus import expect_holders
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.extender import bind, placed, pod, schedule, start, vgpus
-from fakes.cluster.pods import bound, holders
 from fakes.cluster.state import the_pod
 from kubeshare.core.units import GI
 from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
 from kubeshare.kube.resources import RESOURCE_QUOTAS
 from kubeshare.simulator.control import Fault
+from kubeshare.simulator.control_tier.stored import bound, holders
 
 pytestmark = pytest.mark.slow
 

@@ -7,7 +7,7 @@ import pytest
 from expectations.pods import expect_condition, expect_running, expect_ungated
 from fakes.cluster import FakeCluster, run_scenario, scenario
 from fakes.cluster.disruptions import label_node
-from fakes.cluster.pods import bound
+from fakes.cluster.extender import held_by_others
 from fakes.cluster.predicates import (
     bind,
     expect_placed,
@@ -26,6 +26,7 @@ from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
 from kubeshare.dialects.write_back import VCUDA_INDEX as INDEX
 from kubeshare.kube.resources import NODES, PODS
 from kubeshare.simulator.control import Fault
+from kubeshare.simulator.control_tier.stored import bound
 
 OWNER = {
     "apiVersion": "apps/v1",
@@ -144,6 +145,21 @@ async def test_all_nodes_are_refused_with_their_reasons_when_none_fits(
     assert answer["FailedNodes"]["n2"] == "no GPU device"
     assert "compute 0.4 left, 0.5 asked" in answer["FailedNodes"]["n1"]
     assert list(placed(cluster)) == ["a"]
+
+
+@scenario(n1=1)
+async def test_no_answer_names_a_gpuid_that_another_namespace_chose(cluster: FakeCluster) -> None:
+    await start(cluster)
+    await held_by_others(cluster, "covert", requestMicros=900_000)
+    pod(cluster, "a", 50)
+    words = "a GPU on n1 that another namespace named: compute 0.1 left, 0.5 asked"
+    assert (await fit(cluster, "a"))["FailedNodes"]["n1"].startswith(words)
+    cluster.start("devices")
+    bind(cluster, "a", "n1")
+    await cluster.until(
+        lambda: any(words in each for each in cluster.events("a")), RESTART_SECONDS + 10
+    )
+    assert "covert" not in f"{cluster.events('a')}{the_pod(cluster, 'a')}"
 
 
 @scenario(n1=1)

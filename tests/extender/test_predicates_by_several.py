@@ -7,13 +7,13 @@ import pytest
 
 from expectations.pods import expect_running, expect_ungated
 from fakes.cluster import FakeCluster, scenario
-from fakes.cluster.pods import bound
 from fakes.cluster.predicates import bind, expect_placed, fit, placed, pod, schedule, start
 from fakes.cluster.program_faults import FAULTS
 from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
 from kubeshare.simulator.control import Fault
+from kubeshare.simulator.control_tier.stored import bound
 
 pytestmark = pytest.mark.slow
 

@@ -20,13 +20,13 @@ from fakes.cluster.doors import DOORS
 from fakes.cluster.extender import bind, call, fit, offer, placed
 from fakes.cluster.gpushare import published
 from fakes.cluster.gpushare_doors import begin, create, place, retry
-from fakes.cluster.pods import bound, set_running
 from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import GPUNODES
 from kubeshare.cli.inspect.command import read
 from kubeshare.cli.inspect.tables import summary
 from kubeshare.core.units import GI
 from kubeshare.kube.resources import NODES, PODS, Raw
+from kubeshare.simulator.control_tier.stored import bound, set_running
 
 pytestmark = pytest.mark.slow
 

@@ -9,11 +9,11 @@ from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.disruptions import label_node
 from fakes.cluster.extender import bind, call, fit, placed, pod, schedule, start, vgpus
-from fakes.cluster.pods import bound
 from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.extender.http.messages import Head
 from kubeshare.kube.resources import NODES, PODS, RESOURCE_QUOTAS, Raw
+from kubeshare.simulator.control_tier.stored import bound
 
 FULL = "Insufficient GPU Memory in one device"
 

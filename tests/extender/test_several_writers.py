@@ -9,10 +9,10 @@ from expectations.pods import expect_running
 from expectations.vgpus import expect_holders
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.extender import bind, placed, pod, schedule, start
-from fakes.cluster.pods import bound
 from fakes.cluster.state import the_pod
 from kubeshare.device_manager.vgpu.orphans import BIND_SECONDS
 from kubeshare.simulator.control import Fault
+from kubeshare.simulator.control_tier.stored import bound
 
 pytestmark = pytest.mark.slow
 

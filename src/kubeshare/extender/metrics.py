@@ -1,8 +1,12 @@
 """The extender's own metrics."""
 
+from typing import Final
+
 from prometheus_client import CollectorRegistry, Counter, Histogram
 
 _BUCKETS = (0.0005, 0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.5, 1, 5, 15)
+
+OUTCOMES: Final = ("bound", "refused", "failed")
 
 
 class Metrics:
@@ -21,11 +25,16 @@ class Metrics:
     def __init__(self, registry: CollectorRegistry) -> None:
         self.seconds = Histogram(
             "kubeshare_extender_request_seconds",
-            "Requests of kube-scheduler",
+            "Time of a request of kube-scheduler, from its head to the answer",
             ["verb", "code"],
             buckets=_BUCKETS,
             registry=registry,
         )
         self.binds = Counter(
-            "kubeshare_extender_binds", "Pods that were to be bound", ["outcome"], registry=registry
+            "kubeshare_extender_binds",
+            "Calls to bind a pod, by their outcome",
+            ["outcome"],
+            registry=registry,
         )
+        for outcome in OUTCOMES:
+            self.binds.labels(outcome)

@@ -20,6 +20,7 @@ from kubeshare.api.types.constants import LABEL_ROLE, ROLE_SHAREPOD
 from kubeshare.api.types.v1 import VGPU
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
+from kubeshare.core.diagnosis.messages import asked_for, explain, explain_nodes
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
@@ -149,6 +150,14 @@ class Placement:
         nodes = frozenset(self._nodes.among(names))
         with self._without(demand.uid) as ledger:
             return self._decide(ledger, msgspec.structs.replace(demand, nodes=nodes))
+
+    def explain(self, demand: Demand, decision: Decision) -> str:
+        """Why a demand is not placed, for the author of its pod."""
+        return explain(self._cluster_state.ledger(), demand, asked_for(decision))
+
+    def explain_nodes(self, demand: Demand, decision: Decision) -> dict[str, str]:
+        """Name of each node that was passed over → why, for the author of the pod."""
+        return explain_nodes(self._cluster_state.ledger(), demand, decision)
 
     def helped(self, demand: Demand, victims: Mapping[str, Victims]) -> dict[str, Victims]:
         """The nodes on which a demand fits once their victims have released their shares."""

@@ -98,7 +98,7 @@ class Predicates:
         async with self._deciding:
             decided_now = await self._place(demand, key, names)
         if isinstance(decided_now, Decision):
-            return self._reasons(decided_now, names)
+            return self._reasons(demand, decided_now, names)
         return _all_but(decided_now, names, uid)
 
     async def _place(self, demand: Demand, key: Key, names: Collection[str]) -> str | Decision:
@@ -150,18 +150,14 @@ class Predicates:
             else ""
         )
 
-    def _reasons(self, decision: Decision, names: Collection[str]) -> dict[str, str]:
+    def _reasons(
+        self, demand: Demand, decision: Decision, names: Collection[str]
+    ) -> dict[str, str]:
         """Why no node fits: of each node, what the decision says about its GPUs."""
         if decision.field in FIELDS:
             return dict.fromkeys(names, decision.reasons[decision.field])
-        found: dict[str, list[str]] = {}
-        for place, why in decision.reasons.items():
-            node, _, gpu = place.partition("/")
-            found.setdefault(node, []).append(f"{gpu}: {why}" if gpu else why)
-        return {
-            name: ("; ".join(found.get(name, [NO_ROOM])) if name in self._nodes else NO_GPU)
-            for name in names
-        }
+        found = self._placement.explain_nodes(demand, decision)
+        return {name: found.get(name, NO_ROOM) if name in self._nodes else NO_GPU for name in names}
 
 
 def _all_but(node: str, names: Collection[str], uid: str) -> dict[str, str]:

@@ -17,7 +17,6 @@ from kubeshare.api.types.v1 import VGPU
 from kubeshare.api.vgpu_readiness import blocker
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
-from kubeshare.core.reasons import NOT_ASKED
 from kubeshare.extender.placement import Placement
 from kubeshare.kube.client.errors import ConflictError
 
@@ -128,12 +127,9 @@ class Reservations:
     async def _reserve_once(self, demand: Demand, node: str, version: int) -> list[VGPU]:
         decision = self._placement.decide(demand, node)
         if decision.outcome != "bound" or decision.new:
-            reasons = "; ".join(
-                f"{place}: {why}" for place, why in decision.reasons.items() if why != NOT_ASKED
-            )
             raise BindError(
                 f"The node {node} can't place the pod {demand.name} "
-                f"in ns {demand.namespace}: {reasons}"
+                f"in ns {demand.namespace}: {self._placement.explain(demand, decision)}"
             )
         for vgpu in self._chosen(decision):
             blocked = blocker(vgpu, None)
