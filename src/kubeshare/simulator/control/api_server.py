@@ -12,7 +12,8 @@ import msgspec
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.connection_pool import check_length
 from kubeshare.kube.client.http_client import DirectSender, RawResponse
-from kubeshare.kube.resources import Resource
+from kubeshare.kube.resources import EVENTS, Resource
+from kubeshare.simulator.control.discovery import Discovery
 from kubeshare.simulator.control.faults import Fault, Script
 from kubeshare.simulator.control.handler import RequestHandler, Rule, expired
 from kubeshare.simulator.control.json_copy import clone
@@ -73,13 +74,18 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         authorizers: client -> what it may do; clients without one may do everything.
         terminating: namespaces that are being deleted: nothing can be created in them.
         refused: one line for each request that an authorizer refused.
+        after_answer: called with each request that was answered, and the status of the answer.
+        discovery: what it answers about itself.
 
     Args:
         seed: of uids and generated names.
+        seconds: how long each request takes, all of it before it takes effect.
     """
 
-    def __init__(self, seed: int = 0) -> None:
+    def __init__(self, seed: int = 0, *, seconds: float = 0.0) -> None:
         self._handler = RequestHandler(Storage(seed))
+        self._seconds = seconds
+        self.after_answer: list[Callable[[Request, int], None]] = []
         self.requests: list[Request] = []
         self.writes = 0
         self.down = False
@@ -87,6 +93,7 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         self.authorizers: dict[str, Authorizer] = {}
         self.terminating: set[str] = set()
         self.refused: list[str] = []
+        self.discovery = Discovery()
         self._scripts: list[Script] = []
         self._at_write: dict[int, Callable[[], Fault]] = {}
 
@@ -195,10 +202,11 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
             watcher.mute = True
 
     def bookmark(self) -> None:
-        """Send a bookmark to all watches."""
+        """Send a bookmark to all watches but those of events, which have none."""
         version = {"metadata": {"resourceVersion": str(self.storage.version)}}
         for watcher in self.storage.watchers:
-            watcher.queue.put_nowait(event_line("BOOKMARK", version))
+            if watcher.plural != EVENTS.plural:
+                watcher.queue.put_nowait(event_line("BOOKMARK", version))
 
     def restore(self, snapshot: Snapshot) -> None:
         """Go back to a former state (``storage.snapshot()``) with all API servers restarted."""
@@ -237,9 +245,13 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
 
     async def receive(self, method: str, target: str, **request: Any) -> Answer:
         """Answer one request; its parameters are those of ``parse_request``."""
-        await asyncio.sleep(0)
+        await asyncio.sleep(self._seconds)
+        if self.down:
+            raise httpx2.ConnectError("connection refused")
+        if (about := self.discovery.answer(target)) is not None:
+            return about
         parsed = parse_request(method, target, **request)
-        if self.down or parsed.client in self.dead:
+        if parsed.client in self.dead:
             raise httpx2.ConnectError("connection refused")
         self.requests.append(parsed)
         self.writes += parsed.is_write
@@ -286,9 +298,12 @@ class FakeApiServer(httpx2.AsyncBaseTransport):
         try:
             self._authorize(request)
             self._admit(request)
-            return self._handler.handle(request)
+            answer = self._handler.handle(request)
         except RefusalError as refusal:
-            return Answer.of(refusal.code, refusal.status)
+            answer = Answer.of(refusal.code, refusal.status)
+        for hook in self.after_answer:
+            hook(request, answer.status)
+        return answer
 
     def _authorize(self, request: Request) -> None:
         authorizer, path = self.authorizers.get(request.client), request.path

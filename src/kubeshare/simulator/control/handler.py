@@ -31,7 +31,10 @@ Rule = Callable[[Raw, Raw | None], str | None]
 
 _SUCCESS = {"kind": "Status", "apiVersion": "v1", "status": "Success"}
 _IDENTIFYING = ("uid", "resourceVersion")
-_IDENTITY = {("apiVersion",), ("kind",), ("metadata", "name"), ("metadata", "namespace")}
+_IDENTITY = {
+    *(("apiVersion",), ("kind",)),
+    *(("metadata", name) for name in ("name", "namespace", "resourceVersion")),
+}
 
 
 class RequestHandler:
@@ -212,9 +215,7 @@ class RequestHandler:
                 message = "the server rejected our request due to an error in our request"
                 raise RefusalError(422, "Invalid", message) from error
         else:
-            version = (body.get("metadata") or {}).get("resourceVersion")
-            if version and version != old["metadata"]["resourceVersion"]:
-                raise RefusalError(409, "Conflict", "the object has been modified")
+            _check_version(body, old)
             new = merge_patch(old, body)
         return self._store(request, old, new)
 
@@ -235,6 +236,7 @@ class RequestHandler:
         base = old or {"apiVersion": request.body["apiVersion"], "kind": request.body["kind"]}
         if old is None and request.subresource:
             self._find(request)
+        _check_version(request.body, old)
         new = apply_leaves(base | {"metadata": base.get("metadata", {})}, stated, dropped)
         if old is None:
             new = self._structured(path, new)
@@ -274,6 +276,13 @@ class RequestHandler:
 def expired() -> RefusalError:
     """The refusal of a resourceVersion or continue token that is too old."""
     return RefusalError(410, "Expired", "too old resource version")
+
+
+def _check_version(body: Raw, old: Raw | None) -> None:
+    """A version in the body of a patch is that of the object to change."""
+    version = (body.get("metadata") or {}).get("resourceVersion")
+    if version and (old is None or version != old["metadata"]["resourceVersion"]):
+        raise RefusalError(409, "Conflict", "the object has been modified")
 
 
 def _check_preconditions(obj: Raw, options: Raw) -> None:

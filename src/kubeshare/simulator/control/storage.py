@@ -22,7 +22,11 @@ Raw = dict[str, Any]
 BEGINNING = datetime(2026, 1, 1, tzinfo=UTC)
 """The wall clock's time at virtual time 0."""
 
-STATUSLESS = {"events", "leases", "configmaps", "secrets", "serviceaccounts", "deviceclasses"}
+STATUSLESS = {
+    *("events", "leases", "configmaps", "secrets", "serviceaccounts", "deviceclasses"),
+    "shareusages",
+}
+"""The kinds without the subresource ``status``."""
 
 STATUS_DEFAULTS = {"vgpus": {"phase": "Creating"}, "gpunodes": {"mode": "shared"}}
 """What the CRDs of KubeShare set in the status of a new object."""

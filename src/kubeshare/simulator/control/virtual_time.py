@@ -40,10 +40,10 @@ class VirtualLoop(looptime.LoopTimeEventLoop, asyncio.SelectorEventLoop):
         return self._scheduled[0].when() - self.time() if self._scheduled else math.inf
 
 
-def run_virtual(main: Coroutine[Any, Any, T], *, end: float = 86400.0) -> T:
+def run_virtual(main: Coroutine[Any, Any, T], *, end: float | None = 86400.0) -> T:
     """Run a coroutine in an event loop whose time starts at 0 and jumps over all waiting.
 
-    After ``end`` virtual seconds the loop gives up with a TimeoutError.
+    After ``end`` virtual seconds, if given, the loop gives up with a TimeoutError.
     """
     # Nothing arrives from outside the loop, so the idle cycle in which looptime decides to move
     # its time shows that every task waits.

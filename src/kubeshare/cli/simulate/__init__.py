@@ -1,0 +1,1 @@
+"""``kubeshare sim``: jobs on a simulated cluster."""

@@ -1,0 +1,216 @@
+"""Results of simulations as text, JSON and CSV."""
+
+import csv
+import io
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import ExitStack
+from pathlib import Path
+from typing import Any, Final, TextIO
+
+import msgspec
+
+from kubeshare.simulator.control_numbers import ControlNumbers, Latency
+from kubeshare.simulator.engine.simulation import Ended
+from kubeshare.simulator.experiment import Run, differences, estimates
+from kubeshare.simulator.measurements import GAUGES, Estimate, Summary
+
+_SHOWN: Final = (
+    ("jobs/min", "jobs_per_minute", 1.0, "{:.1f}"),
+    ("makespan s", "makespan_s", 1.0, "{:.0f}"),
+    ("wait s", "wait_mean_s", 1.0, "{:.1f}"),
+    ("completion s", "completion_mean_s", 1.0, "{:.1f}"),
+    ("active GPUs", "active_gpus_mean", 1.0, "{:.1f}"),
+    ("reserved %", "reserved_fraction", 100.0, "{:.1f}"),
+    ("peak %", "reserved_peak_fraction", 100.0, "{:.2f}"),
+    ("used %", "used_fraction", 100.0, "{:.1f}"),
+    ("used % of active", "used_fraction_of_active", 100.0, "{:.1f}"),
+)
+"""Head, number, factor and format of each column."""
+
+
+class Results(msgspec.Struct, frozen=True):
+    """The results of a command.
+
+    Attributes:
+        gpus: the GPUs of the cluster.
+        skipped: the lines of the file that were skipped.
+        runs: all runs.
+        compared: two policies whose runs are compared seed by seed, if any.
+    """
+
+    gpus: int
+    skipped: int
+    runs: Sequence[Run]
+    compared: tuple[str, str] | None = None
+
+    def by_policy(self) -> dict[str, list[Run]]:
+        """Name of a policy → its runs, in the order given."""
+        found: dict[str, list[Run]] = {}
+        for run in self.runs:
+            found.setdefault(run.policy, []).append(run)
+        return found
+
+    def differences(self) -> dict[str, Estimate]:
+        """What each number of the second policy is more; empty if none are compared."""
+        if self.compared is None:
+            return {}
+        of = self.by_policy()
+        return differences(*(of.get(name, []) for name in self.compared))
+
+
+def as_text(results: Results) -> str:
+    """A table with a line for each policy, and what was not finished."""
+    head = ["policy", *(title for title, *_ in _SHOWN)]
+    lines = [head]
+    for policy, runs in results.by_policy().items():
+        of = estimates(runs)
+        cells = [_cell(of[key], factor, shown) for _, key, factor, shown in _SHOWN]
+        lines.append([policy, *cells])
+    if of := results.differences():
+        less, more = results.compared or ("", "")
+        cells = [_cell(of[key], factor, shown) for _, key, factor, shown in _SHOWN]
+        lines.append([f"{more} - {less}", *cells])
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    rows = [
+        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
+        for line in lines
+    ]
+    first = results.runs[0].summary
+    seeds = max(map(len, results.by_policy().values()))
+    counts = _count(first.arrived, "job"), _count(results.gpus, "GPU"), _count(seeds, "run")
+    title = f"{', '.join(counts)} each"
+    return "\n".join([title, *rows, *_remarks(results), "Next: -o json has every number."])
+
+
+def as_json(results: Results) -> str:
+    """One object: each run, and the estimates for each policy."""
+    runs = [
+        {
+            "policy": run.policy,
+            "seed": run.seed,
+            **msgspec.to_builtins(run.summary),
+            "bound": run.bound,
+            "refused_because": dict(run.refused),
+            **({"control": msgspec.to_builtins(run.control)} if run.control else {}),
+        }
+        for run in results.runs
+    ]
+    policies: dict[str, Any] = {
+        policy: {name: msgspec.to_builtins(value) for name, value in estimates(of).items()}
+        for policy, of in results.by_policy().items()
+    }
+    return json.dumps(
+        {
+            "gpus": results.gpus,
+            "skipped_lines": results.skipped,
+            "policies": policies,
+            "compared": results.compared,
+            "differences": msgspec.to_builtins(results.differences()),
+            "runs": runs,
+        }
+    )
+
+
+def as_csv(results: Results) -> str:
+    """A line for each run."""
+    text = io.StringIO()
+    fields = Summary.__struct_fields__
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(["policy", "seed", *fields])
+    for run in results.runs:
+        values = [getattr(run.summary, name) for name in fields]
+        writer.writerow([run.policy, run.seed, *values])
+    return text.getvalue().removesuffix("\n")
+
+
+FORMATS: Final[Mapping[str, Callable[[Results], str]]] = {
+    "text": as_text,
+    "json": as_json,
+    "csv": as_csv,
+}
+
+
+def write_series(path: Path, runs: Iterable[Run]) -> None:
+    """Write the course of all runs over time: a line for each step."""
+    with path.open("w", newline="") as file:
+        writer = _writer(file, "policy", "seed", "time_s", *GAUGES)
+        for run in runs:
+            for row in run.series:
+                writer.writerow([run.policy, run.seed, *row.values()])
+
+
+def ended_writer(stack: ExitStack, path: Path | None) -> Callable[[str, int, Ended], None]:
+    """Writes a line for each job that finishes, at once; nothing without a path."""
+    if path is None:
+        return lambda *_: None
+    file = stack.enter_context(path.open("w", newline=""))
+    writer = _writer(
+        file, "policy", "seed", "job", "arrival_s", "placed_s", "finished_s", "node", "gpus"
+    )
+
+    def write(policy: str, seed: int, ended: Ended) -> None:
+        times = ended.job.arrival_s, ended.placed_s, ended.finished_s
+        gpus = " ".join(ended.devices)
+        writer.writerow([policy, seed, ended.job.name, *times, ended.node, gpus])
+
+    return write
+
+
+def _writer(file: TextIO, *head: str) -> Any:
+    writer = csv.writer(file, lineterminator="\n")
+    writer.writerow(head)
+    return writer
+
+
+def _cell(value: Estimate, factor: float, shown: str) -> str:
+    mean = shown.format(value.mean * factor)
+    if value.half_width is None:
+        return mean
+    return f"{mean} ±{shown.format(value.half_width * factor)}"
+
+
+def _count(number: int, of: str) -> str:
+    return f"{number} {of}{'s' * (number != 1)}"
+
+
+def _remarks(results: Results) -> list[str]:
+    """What was refused, still waits or runs, by policy."""
+    lines = []
+    for policy, runs in results.by_policy().items():
+        for run in runs:
+            numbers = run.summary
+            seed = f" (seed {run.seed})" if len(runs) > 1 else ""
+            if numbers.waiting:
+                lines.append(f"{policy}{seed}: {_count(numbers.waiting, 'job')} never placed")
+            if run.bound < 1:
+                most = f"{100 * run.bound:.2f} % of the GPUs, by relaxation"
+                lines.append(f"{policy}{seed}: no placement gives away more than {most}")
+            if numbers.evicted:
+                lines.append(f"{policy}{seed}: {_count(numbers.evicted, 'eviction')}")
+            lines += [f"{policy}{seed}: {many} refused: {why}" for why, many in run.refused.items()]
+            if run.control is not None:
+                lines += [f"{policy}{seed}: {each}" for each in _of_control(run.control, numbers)]
+    return lines
+
+
+def _of_control(control: ControlNumbers, numbers: Summary) -> list[str]:
+    """What the control tier measured, for people."""
+    created, ran = _times(control.created), _times(control.ran)
+    lines = [f"from the decision to the pod {created}, until it runs {ran}"]
+    jobs = max(1, numbers.arrived)
+    for program, writes in control.writes.items():
+        kinds = ", ".join(f"{what} {many / jobs:.2f}" for what, many in writes.items())
+        lines.append(f"{program}: {sum(writes.values()) / jobs:.2f} writes a job: {kinds}")
+    for program, refused in control.conflicts.items():
+        kinds = ", ".join(f"{what} {many}" for what, many in refused.items())
+        lines.append(f"{program}: {_count(sum(refused.values()), 'conflict')}: {kinds}")
+    lines += [
+        f"{program} was restarted {_count(many, 'time')}"
+        for program, many in control.restarts.items()
+    ]
+    return lines + [f"error: {each}" for each in control.errors]
+
+
+def _times(latency: Latency) -> str:
+    return f"{latency.mean_s:.3f} s (99 % within {latency.p99_s:.3f} s)"

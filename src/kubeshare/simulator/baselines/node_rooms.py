@@ -1,0 +1,178 @@
+"""What is left of each node, kept as a ledger changes."""
+
+import msgspec
+
+from kubeshare.core.constraints.affinity_labels import is_label_in_use
+from kubeshare.core.constraints.checks import labels_admit, takes_holders
+from kubeshare.core.demand import Demand
+from kubeshare.core.ledger.device import Device, Node
+from kubeshare.core.ledger.index.node_devices import NodeDevices
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.natural_sort import natural_name
+from kubeshare.core.units import MICROS, Memory
+from kubeshare.simulator.engine.host_room import HostRoom
+from kubeshare.simulator.jobs import NO_HOST_REQUEST, HostRequest
+
+
+class GpuRoom(msgspec.Struct, frozen=True, order=True):
+    """A GPU: its index, the id of its device, micros and bytes that are left, bytes in all.
+
+    The device itself tells whether labels admit a job.
+    """
+
+    index: int
+    id: str
+    micros: int
+    memory_left: int
+    memory_bytes: int
+    device: Device
+
+
+class NodeRoom(msgspec.Struct, frozen=True):
+    """A node: what is left of its GPUs, in order, and of its CPUs; the model of its GPUs."""
+
+    name: str
+    gpus: tuple[GpuRoom, ...]
+    cpu_millis: int
+    model: str
+
+    @property
+    def micros(self) -> int:
+        """What is left of all its GPUs."""
+        return sum(gpu.micros for gpu in self.gpus)
+
+
+class Ask(msgspec.Struct, frozen=True):
+    """What a job asks for: micros and memory of each of so many GPUs, and of the node.
+
+    Attributes:
+        micros, memory, count, model, host: as in its demand and its request of the node.
+        labelled: the demand without what identifies it, if it has labels.
+        label_in_use: whether a GPU has its affinity label.
+    """
+
+    micros: int
+    memory: Memory
+    count: int
+    model: str = ""
+    host: HostRequest = NO_HOST_REQUEST
+    labelled: Demand | None = None
+    label_in_use: bool = False
+
+    @classmethod
+    def of(cls, demand: Demand, host: HostRequest, *, label_in_use: bool = False) -> "Ask":
+        """What a demand in the short form asks for."""
+        labels = demand.affinity or demand.anti_affinity or demand.exclusion
+        return cls(
+            demand.request_micros,
+            demand.memory,
+            demand.count,
+            demand.model,
+            host,
+            demand.kind() if labels else None,
+            label_in_use,
+        )
+
+    @classmethod
+    def of_host(cls, host: HostRequest) -> "Ask":
+        """What a job asks for that uses no GPU."""
+        return cls(0, Memory(bytes=0), 0, "", host)
+
+    def fitting(self, room: NodeRoom) -> list[GpuRoom] | None:
+        """The GPUs of a node with room for it; None if they are fewer than it asks for."""
+        if self.count and self.model not in ("", room.model):
+            return None
+        fits = [
+            gpu
+            for gpu in room.gpus
+            if gpu.micros >= self.micros
+            and gpu.memory_left >= self.memory.on(gpu.memory_bytes)
+            and self._admitted_to(gpu.device)
+        ]
+        return fits if len(fits) >= self.count else None
+
+    def _admitted_to(self, device: Device) -> bool:
+        """Whether the labels of a GPU admit it, and the GPU takes holders."""
+        if not takes_holders(device):
+            return False
+        if self.labelled is None:
+            return not any(device.exclusions)
+        return labels_admit(device, self.labelled, label_in_use=self.label_in_use)
+
+    @property
+    def shares(self) -> bool:
+        """Whether it asks for less than a whole GPU."""
+        return self.count == 1 and self.micros < MICROS
+
+
+class NodeRooms:
+    """An index of a ledger: what is left of its nodes, and which of them have changed.
+
+    Attributes:
+        names: the nodes, in natural order.
+    """
+
+    def __init__(self, ledger: Ledger) -> None:
+        self.names = sorted(ledger.nodes, key=natural_name)
+        self._ledger = ledger
+        self._on = ledger.index(NodeDevices)
+        self._stale: list[set[str]] = []
+        self._host: HostRoom | None = None
+
+    def attach(self, host: HostRoom | None) -> None:
+        """Follow CPU and memory of the nodes, if the simulation knows them."""
+        self._host = host
+        if host is not None:
+            host.listeners.append(self.touch)
+
+    def follow(self, stale: set[str]) -> None:
+        """Add the name of each node that changes from now on to a set."""
+        self._stale.append(stale)
+
+    def forget(self) -> None:
+        """Forget all sets."""
+        self._stale.clear()
+
+    def of(self, name: str) -> NodeRoom:
+        """What is left of a node."""
+        devices = self._on.on(name)
+        gpus = sorted(
+            GpuRoom(
+                device.index or 0,
+                device.id,
+                device.compute_left,
+                device.memory_left,
+                device.memory_bytes,
+                device,
+            )
+            for device in devices
+        )
+        model = next((device.model for device in devices), "")
+        return NodeRoom(name, tuple(gpus), self._host.left(name)[0] if self._host else 0, model)
+
+    def ask(self, demand: Demand) -> Ask:
+        """What a demand asks for."""
+        known = self._host.requests.get(demand.service) if self._host else None
+        label_in_use = is_label_in_use(self._ledger, demand)
+        return Ask.of(demand, known or NO_HOST_REQUEST, label_in_use=label_in_use)
+
+    def candidates(self, host: HostRequest) -> frozenset[str] | None:
+        """The nodes with CPU and memory for a job; None for all."""
+        return self._host.candidates(host) if self._host else None
+
+    def touch(self, name: str) -> None:
+        """Note that a node has changed."""
+        for stale in self._stale:
+            stale.add(name)
+
+    def device_changed(self, before: Device | None, after: Device | None) -> None:
+        """Note the node of a device."""
+        known = after or before
+        assert known is not None
+        self.touch(known.node)
+
+    def node_changed(self, before: Node | None, after: Node | None) -> None:
+        """Note a node."""
+        known = after or before
+        assert known is not None
+        self.touch(known.name)

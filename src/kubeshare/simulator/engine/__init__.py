@@ -1,0 +1,1 @@
+"""The core tier: jobs on a ledger, policies and fair share."""

@@ -1,0 +1,1 @@
+"""Figures of papers, run again: the numbers here beside the claims there."""

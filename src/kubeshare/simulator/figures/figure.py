@@ -1,0 +1,83 @@
+"""A figure or table: its numbers, and the claims of the paper."""
+
+from collections.abc import Mapping, Sequence
+from typing import Final
+
+import msgspec
+
+from kubeshare.simulator.measurements import Estimate
+
+SIMULATION: Final = "simulation"
+"""It ran in the simulator, in virtual time."""
+
+CORE: Final = "the core"
+"""The functions of the core ran, on a ledger in memory."""
+
+
+class Point(msgspec.Struct, frozen=True):
+    """A point of a line, with the interval of its height."""
+
+    x: float
+    y: Estimate
+
+
+class Claim(msgspec.Struct, frozen=True, kw_only=True):
+    """What the paper says, what came out here, and whether the one holds for the other.
+
+    Attributes:
+        paper, here, holds: these.
+        why: why the two differ; "" where they do not.
+    """
+
+    paper: str
+    here: str
+    holds: bool
+    why: str = ""
+
+
+class Figure(msgspec.Struct, frozen=True, kw_only=True):
+    """A figure or a table.
+
+    Attributes:
+        name: as in the paper.
+        title, x, y: what it shows, and what its axes are.
+        lines: name → its points; all lines have the same x.
+        ticks: the names of x = 0, 1, … where x is no number.
+        table: rows of text, the header first, of what is no line.
+        claims: of the paper.
+        chosen: what the paper leaves open, and what was taken here.
+        ran: where it ran, or which kept result it quotes.
+    """
+
+    name: str
+    title: str
+    x: str = ""
+    y: str = ""
+    lines: Mapping[str, Sequence[Point]] = msgspec.field(default_factory=dict)
+    ticks: Sequence[str] = ()
+    table: Sequence[Sequence[str]] = ()
+    claims: Sequence[Claim]
+    chosen: Sequence[str] = ()
+    ran: str = SIMULATION
+
+    @property
+    def heading(self) -> str:
+        """``Figure 9``, ``Table 1``, ``Gaia figure 4``."""
+        words = self.name.replace("-", " ")
+        return f"Figure {words}" if words[0].isdigit() else words[0].upper() + words[1:]
+
+    @property
+    def holds(self) -> bool:
+        """Whether all its claims hold."""
+        return all(claim.holds for claim in self.claims)
+
+
+def bars(values: Sequence[float]) -> list[Point]:
+    """Points without intervals at x = 0, 1, …."""
+    return [Point(at, Estimate(value, None)) for at, value in enumerate(values)]
+
+
+class NotReproducedError(Exception):
+    """A figure cannot be made here; the message says why, and what to do."""
+
+    exit_code = 3

@@ -1,0 +1,1 @@
+"""The figures, tables and experiments of the Gaia paper."""

@@ -1,0 +1,1 @@
+"""The figures, tables and claims of the KubeShare paper (HPDC '20)."""

@@ -1,0 +1,1 @@
+"""The policy ``gradient``: leaves most for the jobs of the workload."""

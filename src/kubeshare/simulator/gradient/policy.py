@@ -1,0 +1,93 @@
+"""Ranks nodes by prices of GPUs and by fragmentation.
+
+Fragmentation gradient descent (:mod:`kubeshare.simulator.baselines.fgd`) with two changes.
+
+A node is usable for a class of jobs only as far as its CPUs go: of eight idle GPUs, one is usable
+where the CPUs suffice for one job. FGD counts all eight.
+
+And it looks one job ahead: the part of a GPU beside a share of 0.47 seems useful because a second
+such share fits there, whether or not enough of them come. The prices of parts of a GPU
+(:mod:`kubeshare.simulator.gradient.prices`) weigh that for the whole workload at once, so a share
+goes first where it lowers the price least. Where nearly all of the GPUs can be filled, fragments
+of shares are not what is scarce, and many different prices are as good: there they do not count.
+"""
+
+import math
+from bisect import bisect_right
+from collections import defaultdict
+from collections.abc import Iterable, Sequence
+from typing import Final
+
+from kubeshare.core.units import MICROS
+from kubeshare.simulator.baselines.fgd import ClassWeights, Fragmentation
+from kubeshare.simulator.baselines.node_rooms import Ask
+from kubeshare.simulator.gradient.prices import find_prices
+from kubeshare.simulator.jobs import FOREVER, Job
+
+SCARCE: Final = 0.98
+"""Prices count where no placement can fill more of the GPUs."""
+
+_LEVELS: Final = 50
+"""Rises of fragmentation are told apart in so many levels; within one, the first by name."""
+
+_PRICE_WEIGHT: Final = 10.0
+"""A GPU in price outweighs every difference in fragmentation."""
+
+
+class Gradient(Fragmentation):
+    """The rank of ``gradient``.
+
+    Args:
+        jobs: the workload.
+        gpus: the GPUs of the cluster.
+
+    Attributes:
+        prices: of parts of a GPU.
+    """
+
+    def __init__(self, jobs: Sequence[Job], gpus: int) -> None:
+        super().__init__(jobs)
+        self.prices = find_prices(offered(jobs, gpus))
+        self._priced = self.prices.bound < SCARCE
+
+    def usable(self, weights: ClassWeights, micros: int, cpu_millis: int) -> float:
+        """As far as the CPUs go."""
+        size = weights.of.micros * weights.of.count
+        jobs = -(-micros // size)
+        cpus, at_most = weights.cpu_millis, weights.at_most
+        whole = bisect_right(cpus, cpu_millis // jobs)
+        partly = sum(
+            (at_most[at + 1] - at_most[at]) * (cpu_millis // cpus[at])
+            for at in range(whole, bisect_right(cpus, cpu_millis))
+        )
+        return at_most[whole] * micros + partly * size
+
+    def score(self, rise: float, ask: Ask, left: Sequence[int]) -> float:
+        """Prices first, then levels of the rise in fragmentation."""
+        level = int(_LEVELS / (1 + math.exp(rise / MICROS))) / _LEVELS
+        if not self._priced:
+            return -level
+        lost = sum(self.prices.lost(micros, ask.micros) for micros in left)
+        return _PRICE_WEIGHT * lost - 4 * level
+
+
+def offered(jobs: Iterable[Job], gpus: int) -> dict[int, float]:
+    """Micros of a share → how many are asked for at once, for each GPU of the cluster.
+
+    Jobs that end count for as long as they run, of the time in which all of them arrive.
+    """
+    work: defaultdict[int, float] = defaultdict(float)
+    stays: defaultdict[int, float] = defaultdict(float)
+    latest = 0.0
+    for job in jobs:
+        latest = max(latest, job.arrival_s)
+        if job.demand is None:
+            continue
+        if job.work_s == FOREVER:
+            stays[job.demand.request_micros] += job.demand.count
+        else:
+            work[job.demand.request_micros] += job.demand.count * job.work_s
+    return {
+        micros: (stays[micros] + work[micros] / max(1.0, latest)) / max(1, gpus)
+        for micros in {*work, *stays}
+    }

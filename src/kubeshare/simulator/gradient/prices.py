@@ -1,0 +1,121 @@
+"""Prices of what is left of a GPU, and a bound.
+
+How much of the GPUs a workload can fill is a linear program: choose how many GPUs are cut in
+which pattern of shares, each share no more often than it is offered. Relaxed in the sense of
+Lagrange, a share pays a fine for being scarce, and each GPU takes the pattern that earns most
+after the fines. What the best pattern of a part of a GPU earns is its *price*: a part that only
+scarce shares could use is worth little. Any fines give an upper bound; the least one is sought
+by the subgradient method with Polyak's steps (Held, Wolfe and Crowder, 1974). For cutting stock
+the program is that of Gilmore and Gomory, 1961.
+"""
+
+from collections import Counter, defaultdict
+from collections.abc import Mapping
+from typing import Final
+
+import msgspec
+
+from kubeshare.core.units import MICROS
+
+STEPS: Final = 100
+"""Parts of a GPU are told apart in such steps."""
+
+_STEP: Final = MICROS // STEPS
+_ITERATIONS: Final = 1000
+_PATIENCE: Final = 15
+_ENOUGH: Final = 1e-5
+
+
+class Prices(msgspec.Struct, frozen=True):
+    """Prices of the parts of a GPU.
+
+    Attributes:
+        of_steps: the price of what is left, in GPUs, by how many steps it has; never falling.
+        bound: the part of all GPUs that no placement can exceed.
+    """
+
+    of_steps: tuple[float, ...]
+    bound: float
+
+    def lost(self, left: int, asked: int) -> float:
+        """By how much a share lowers the price of a GPU, in GPUs.
+
+        Args:
+            left: the micros that are left of it before.
+            asked: those of the share.
+        """
+        return self.of_steps[left // _STEP] - self.of_steps[(left - asked) // _STEP]
+
+
+class _Share(msgspec.Struct, frozen=True):
+    """Shares of one size: their steps, what each earns in GPUs, how many a GPU are offered."""
+
+    steps: int
+    earns: float
+    offered: float
+
+
+def find_prices(offered: Mapping[int, float]) -> Prices:
+    """The prices for a workload.
+
+    Args:
+        offered: micros of a share → how many of them are asked for at once, for each GPU.
+    """
+    shares = _shares(offered)
+    fines = dict.fromkeys(shares, 0.0)
+    best, best_fines, since, ambition = 2.0, fines, 0, 0.05
+    prices: tuple[float, ...] = (0.0,) * (STEPS + 1)
+    for _ in range(_ITERATIONS):
+        values, used = _best_pattern(fines)
+        bound = values[-1] + sum(fine * share.offered for share, fine in fines.items())
+        if bound < best - _ENOUGH:
+            best, best_fines, prices, since = bound, fines, tuple(values), 0
+        elif since == _PATIENCE:
+            fines, since, ambition = best_fines, 0, ambition * 0.6
+            continue
+        else:
+            since += 1
+        slope = {share: share.offered - used[share] for share in shares}
+        slope = {at: by for at, by in slope.items() if fines[at] > 0 or by < 0}
+        length = sum(by * by for by in slope.values())
+        if not length:
+            break
+        step = (bound - best * (1 - ambition)) / length
+        fines = {share: max(0.0, fines[share] - step * slope.get(share, 0.0)) for share in shares}
+    return Prices(prices, min(best, 1.0))
+
+
+def _shares(offered: Mapping[int, float]) -> list[_Share]:
+    """Shares by steps, rounded down so that a bound stays one."""
+    counts: dict[tuple[int, float], float] = defaultdict(float)
+    for micros, count in offered.items():
+        if micros >= _STEP:
+            counts[micros // _STEP, micros / MICROS] += count
+        elif micros:
+            counts[1, 1 / STEPS] += count * micros / _STEP
+    return [_Share(steps, earns, count) for (steps, earns), count in sorted(counts.items())]
+
+
+def _best_pattern(fines: Mapping[_Share, float]) -> tuple[list[float], Counter[_Share]]:
+    """What the best pattern of each number of steps earns after fines, and that of a whole GPU."""
+    values = [0.0]
+    chosen: list[_Share | None] = [None]
+    for steps in range(1, STEPS + 1):
+        best, pick = values[-1], None
+        for share, fine in fines.items():
+            if share.steps <= steps:
+                earned = values[steps - share.steps] + share.earns - fine
+                if earned > best:
+                    best, pick = earned, share
+        values.append(best)
+        chosen.append(pick)
+    used: Counter[_Share] = Counter()
+    left = STEPS
+    while left:
+        share_there = chosen[left]
+        if share_there is None:
+            left -= 1
+        else:
+            used[share_there] += 1
+            left -= share_there.steps
+    return values, used

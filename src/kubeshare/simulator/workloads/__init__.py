@@ -1,0 +1,1 @@
+"""The jobs of simulations: drawn at random, or read from files."""

@@ -1,0 +1,236 @@
+"""`kubeshare sim`: its output, its errors, and what remains of an interrupted run."""
+
+import csv
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner, Result
+
+from deadlines import DEADLINE_S
+from kubeshare.cli.main import main
+from kubeshare.cli.simulate.command import simulate
+from kubeshare.simulator import systems
+from kubeshare.simulator.systems import System
+
+SMALL = ["--jobs", "40", "--nodes", "1", "--gpus", "2"]
+
+
+def sim(*arguments: str) -> Result:
+    return CliRunner().invoke(simulate, arguments, catch_exceptions=False, standalone_mode=False)
+
+
+def as_json(*arguments: str) -> dict[str, Any]:
+    answer: dict[str, Any] = json.loads(sim(*arguments, "-o", "json").stdout)
+    return answer
+
+
+def test_the_json_has_each_run_and_the_means() -> None:
+    answer = as_json(*SMALL, "--policy", "locality", "--policy", "whole", "--seeds", "3")
+    assert (answer["gpus"], answer["skipped_lines"]) == (2, 0)
+    assert [(run["policy"], run["seed"]) for run in answer["runs"]] == [
+        *(("locality", seed) for seed in range(3)),
+        *(("whole", seed) for seed in range(3)),
+    ]
+    assert {run["finished"] for run in answer["runs"]} == {40}
+    throughput = answer["policies"]["locality"]["jobs_per_minute"]
+    own = [run["jobs_per_minute"] for run in answer["runs"][:3]]
+    assert throughput["mean"] == pytest.approx(sum(own) / 3)
+    assert throughput["half_width"] > 0
+    assert throughput["mean"] > answer["policies"]["whole"]["jobs_per_minute"]["mean"]
+
+
+def test_the_table_has_a_line_for_each_policy_and_the_next_step() -> None:
+    lines = sim(*SMALL, "--policy", "binpack", "--policy", "topology").stdout.splitlines()
+    assert lines[0] == "40 jobs, 2 GPUs, 1 run each"
+    assert [line.split()[0] for line in lines[1:4]] == ["policy", "binpack", "topology"]
+    assert lines[-1].startswith("Next: ")
+
+
+def test_files_have_the_course_and_the_jobs(tmp_path: Path) -> None:
+    series, ended = tmp_path / "series.csv", tmp_path / "ended.csv"
+    sim(*SMALL, "--series", str(series), "--ended", str(ended))
+    with ended.open() as file:
+        jobs = list(csv.DictReader(file))
+    assert len({job["job"] for job in jobs}) == 40
+    assert all(float(job["placed_s"]) < float(job["finished_s"]) for job in jobs)
+    with series.open() as file:
+        steps = list(csv.DictReader(file))
+    assert all(0 <= float(step["used_gpus"]) <= 2 for step in steps)
+
+
+def test_the_csv_has_a_line_for_each_run() -> None:
+    lines = sim(*SMALL, "--seeds", "2", "-o", "csv").stdout.splitlines()
+    assert lines[0].startswith("policy,seed,arrived,finished,")
+    assert [line.split(",")[:4] for line in lines[1:]] == [
+        ["locality", "0", "40", "40"],
+        ["locality", "1", "40", "40"],
+    ]
+
+
+def test_what_was_refused_evicted_or_never_placed_is_said(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text(
+        "arrival,duration,gpus,priority,preemptible,gang,min_available\n"
+        "0,10,1,0,true,,\n1,10,1,1,false,,\n2,10,3,0,false,,\n3,10,1,0,false,g,2\n"
+    )
+    lines = sim(str(path), "--nodes", "1", "--gpus", "1").stdout.splitlines()
+    assert "locality: 1 job never placed" in lines
+    assert "locality: 1 eviction" in lines
+    assert "locality: 1 refused: 3 GPUs asked, and no node has more than 1 that do" in lines
+
+
+def test_skipped_lines_are_counted(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("arrival,duration\n0,1\nx,1\n2,1\n")
+    assert as_json(str(path), "--lenient")["skipped_lines"] == 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--policy", "none"], "policy none is not registered; these are: binpack, locality"),
+        (["--demand", "2"], "demand mean: 2 is not from 0 to 1 GPU"),
+        (["--keep", "-1"], "--keep: -1 s is negative"),
+        (["--cpus", "4"], "give both --cpus and --memory"),
+        (["--gpu-memory", "much"], "--gpu-memory: "),
+        (["--gpus", "0"], "the cluster has no GPU"),
+        (["--nodes", "1000000"], "4000000 GPUs are more than 1000000"),
+        (["--slowdown", "A=2"], "'A=2' is not KIND:BESIDE=FACTOR"),
+        (["--slowdown", "A:B=0.5"], "'A:B=0.5' is not KIND:BESIDE=FACTOR"),
+        (["--compare", "locality"], "'locality' is not two policies, A,B"),
+        (["--compare", "locality,locality"], "is not two policies"),
+        (["--compare", "locality,whole", "--policy", "fgd"], "either --policy or --compare"),
+        (["nowhere.csv"], "nowhere.csv"),
+        (["--request-time", "1"], "--request-time and --restart are for --tier control"),
+        (["--restart", "scheduler@1"], "--request-time and --restart are for --tier control"),
+        (["--tier", "control", "--request-time", "-1"], "--request-time: -1 s is not from 0 to 10"),
+        (["--tier", "control", "--restart", "agent@1"], "'agent@1' is not PROGRAM@SECONDS"),
+        (["--tier", "control", "--restart", "scheduler@x"], "'scheduler@x' is not PROGRAM@SECONDS"),
+        (["--tier", "control", "--policy", "whole"], "whole is a baseline"),
+        (["--tier", "control", "--policy", "none"], "policy none is not registered"),
+        ([__file__, "--jobs", "5"], "--jobs is for random jobs, and the file has its own"),
+        (
+            ["--openb", __file__, __file__, "--gpus", "5"],
+            "--gpus is for a cluster of equal nodes, and the trace has its own",
+        ),
+    ],
+)
+def test_wrong_use_is_exit_code_2(
+    capsys: pytest.CaptureFixture[str], arguments: list[str], words: str
+) -> None:
+    assert main(["sim", *arguments]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_two_policies_are_compared_seed_by_seed() -> None:
+    answer = as_json(*SMALL, "--compare", "whole,locality", "--seeds", "3")
+    runs = {(run["policy"], run["seed"]): run["jobs_per_minute"] for run in answer["runs"]}
+    more = [runs["locality", seed] - runs["whole", seed] for seed in range(3)]
+    found = answer["differences"]["jobs_per_minute"]
+    assert answer["compared"] == ["whole", "locality"]
+    assert found["mean"] == pytest.approx(sum(more) / 3)
+    shown = sim(*SMALL, "--compare", "whole,locality", "--seeds", "3").stdout
+    (row,) = [line for line in shown.splitlines() if line.startswith("locality - whole ")]
+    assert f" {found['mean']:.1f} ±{found['half_width']:.1f} " in row
+
+
+def test_a_policy_differs_from_itself_under_another_name_by_nothing(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setitem(systems.BASELINES, "other", systems.BASELINES["whole"])
+    answer = as_json(*SMALL, "--compare", "whole,other", "--seeds", "2")
+    found = {(each["mean"], each["half_width"]) for each in answer["differences"].values()}
+    assert found == {(0, 0)}
+
+
+def test_an_interrupted_run_keeps_what_it_has_and_says_so(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    placed = 0
+    inner = systems.system("locality", systems.Setting(0)).policy
+
+    def interrupted(ledger: Any, demand: Any) -> Any:
+        nonlocal placed
+        placed += 1
+        if placed > 10:
+            raise KeyboardInterrupt
+        return inner(ledger, demand)
+
+    monkeypatch.setitem(
+        systems.BASELINES, "stopped", lambda _: System(name="stopped", policy=interrupted)
+    )
+    arguments = [*SMALL, "--policy", "stopped", "--policy", "locality", "-o", "json"]
+    assert main(["sim", *arguments]) == 130
+    captured = capsys.readouterr()
+    (run,) = json.loads(captured.out)["runs"]
+    assert run["partial"]
+    assert run["arrived"] == 11
+    assert "the last run is partial" in captured.err
+
+
+def test_the_hash_seed_of_the_process_changes_nothing(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    # When the pair ends, its two neighbours go on alike, end together, and two others wait.
+    path.write_text(
+        "arrival,duration,request,need,gpus\n0,5,0.5,1,2\n0,20,0.5,1,1\n0,20,0.5,1,1\n"
+        "1,3,1,1,1\n1,4,1,1,1\n"
+    )
+
+    def ended(hash_seed: str) -> str:
+        written = tmp_path / f"{hash_seed}.csv"
+        command = [sys.executable, "-m", "kubeshare.cli.main", "sim", str(path)]
+        subprocess.run(
+            [*command, "--nodes", "1", "--gpus", "2", "--ended", str(written)],
+            check=True,
+            capture_output=True,
+            env=os.environ | {"PYTHONHASHSEED": hash_seed},
+            timeout=DEADLINE_S,
+        )
+        return written.read_text()
+
+    assert len({ended(seed) for seed in "1234"}) == 1
+
+
+def test_a_policy_of_an_installed_package_is_compared_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "house_policy.py").write_text(
+        "from kubeshare.core.policies.binpack.policy import decide\n"
+    )
+    metadata = tmp_path / "house_policy-1.0.dist-info"
+    metadata.mkdir()
+    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: house-policy\nVersion: 1.0\n")
+    (metadata / "entry_points.txt").write_text(
+        "[kubeshare.policies]\nhouse = house_policy:decide\n"
+    )
+    monkeypatch.syspath_prepend(tmp_path)
+    answer = as_json(*SMALL, "--policy", "house", "--policy", "binpack")
+    house, binpack = answer["runs"]
+    assert house["policy"] == "house"
+    assert house["jobs_per_minute"] == binpack["jobs_per_minute"]
+
+
+def test_the_control_tier_has_the_numbers_of_the_programs() -> None:
+    control = ["--tier", "control", "--request-time", "0.01", "--restart", "scheduler@5"]
+    (run,) = as_json("--jobs", "5", *control)["runs"]
+    assert run["finished"] == 5
+    assert run["control"]["created"]["count"] == 5
+    assert run["control"]["writes"]["device-manager"]["patch sharepods"] == 5
+    lines = sim("--jobs", "5", *control).stdout.splitlines()
+    assert "locality: scheduler was restarted 1 time" in lines
+    assert any("device-manager: " in line and " writes a job: " in line for line in lines)
+
+
+def test_without_looptime_the_control_tier_says_what_to_install(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for name in [name for name in sys.modules if name.startswith("kubeshare.simulator.control")]:
+        monkeypatch.delitem(sys.modules, name)
+    monkeypatch.setitem(sys.modules, "looptime", None)
+    assert main(["sim", "--jobs", "5", "--tier", "control"]) == 3
+    assert "pip install 'kubeshare[simulator]'" in capsys.readouterr().err

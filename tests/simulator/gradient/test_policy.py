@@ -1,0 +1,69 @@
+"""What ``gradient`` chooses, and that labels bind under it."""
+
+import pytest
+
+from kubeshare.core.units import GI, MICROS
+from kubeshare.simulator.baselines.fgd import Fragmentation
+from kubeshare.simulator.engine.host_room import HostCapacity
+from kubeshare.simulator.gradient.policy import Gradient, offered
+from kubeshare.simulator.jobs import FOREVER, HostRequest
+from simulator.builders import Played, job
+
+
+def test_gpus_are_usable_only_as_far_as_the_cpus_go() -> None:
+    jobs = [job("a", request=1, host=HostRequest(cpu_millis=4000))]
+    idle = [MICROS] * 4
+    for cpu_millis, usable in ((3999, 0), (4000, 1), (11_999, 2), (16_000, 4), (99_000, 4)):
+        assert Gradient(jobs, 4).of(idle, cpu_millis, "") == -usable * MICROS
+    assert Fragmentation(jobs).of(idle, 4000, "") == -4 * MICROS
+
+
+def test_jobs_of_one_class_with_different_cpus_count_by_how_often_they_occur() -> None:
+    small, large = HostRequest(cpu_millis=1000), HostRequest(cpu_millis=6000)
+    jobs = [job("a", host=small), job("b", host=small), job("c", host=large)]
+    # Of two GPUs the small ones can use all. The CPUs suffice for one large one, of half a GPU.
+    expected = 2 / 3 * 2 * MICROS + 1 / 3 * MICROS / 2
+    assert Gradient(jobs, 4).of([MICROS] * 2, 7000, "") == pytest.approx(-expected)
+
+
+def test_a_share_goes_where_it_lowers_the_price_least() -> None:
+    # Of .7 nothing else makes use, so a first share of .3 leaves an idle GPU to two of .5.
+    jobs = [
+        job("first", request=0.3, work=FOREVER),
+        *[job(f"half-{number}", request=0.5, work=FOREVER) for number in range(9)],
+    ]
+    gradient = Gradient(jobs, 2)
+    assert gradient.prices.bound == pytest.approx(1, abs=0.01)
+    wasteful = [job(f"w{number}", request=0.6, work=FOREVER) for number in range(9)]
+    assert Gradient(wasteful, 2).prices.bound == pytest.approx(0.6, abs=0.01)
+
+
+def test_labels_bind() -> None:
+    labels = {"anti_affinity": "red"}
+    jobs = [job(name, request=0.2, labels=labels) for name in "ab"]
+    jobs += [job("c", request=0.2, labels={"exclusion": "x"}), job("d", request=0.2)]
+    played = Played(jobs, "gradient", gpus=3)
+    assert {name: played.placed_at[name] for name in "abcd"} == dict.fromkeys("abcd", 0)
+    played = Played(jobs, "gradient", gpus=2)
+    assert max(played.placed_at.values()) > 0
+
+
+def test_an_affinity_label_keeps_jobs_on_one_gpu() -> None:
+    together = {"affinity": "red"}
+    jobs = [job(name, request=0.4, labels=together) for name in "abc"]
+    played = Played(jobs, "gradient", gpus=3)
+    assert sorted(played.placed_at.values()) == [0, 0, 10]
+
+
+def test_jobs_that_end_are_offered_as_many_as_run_at_once() -> None:
+    jobs = [job(f"j{number}", arrival=number, work=5, request=0.5) for number in range(11)]
+    assert offered(jobs, 2) == {MICROS // 2: pytest.approx(11 * 5 / 10 / 2)}
+    forever = [job("a", request=1, gpus=4, work=FOREVER)]
+    assert offered(forever, 8) == {MICROS: 0.5}
+
+
+def test_cpu_and_jobs_without_gpus_are_heeded() -> None:
+    host = HostCapacity(cpu_millis=4000, memory_bytes=8 * GI)
+    asked = HostRequest(cpu_millis=3000, memory_bytes=GI)
+    jobs = [job("a", request=0.1, host=asked), job("b", gpus=0, host=asked)]
+    assert sorted(Played(jobs, "gradient", host=host).placed_at.values()) == [0, 10]
