@@ -10,9 +10,10 @@ import argparse
 import sys
 from collections.abc import Mapping
 
-from bench.gaia import cluster, lab, placement, training
-from bench.gaia.cases import CASES, Case
+from bench.gaia import cluster, lab, training
 from bench.report import print_machine
+from kubeshare.simulator.figures.gaia import placement
+from kubeshare.simulator.figures.gaia.cases import CASES, Case
 
 
 def main() -> int:

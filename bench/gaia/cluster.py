@@ -19,8 +19,6 @@ from typing import Any, Final
 import yaml
 
 from bench.cluster.control_plane import EXTENDER, SCHEDULER, Cluster, cluster
-from bench.gaia.cases import BLOCKS, CASES, SWEEP, Case
-from bench.gaia.placement import SEED
 from bench.report import median, percentile
 from kubeshare.api.owned_nodes import static_name
 from kubeshare.api.types import core_v1
@@ -35,6 +33,8 @@ from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.resources import CONFIG_MAPS, NODES, PODS, RESOURCE_SLICES
 from kubeshare.node.dra.resource_slice import slice_body
+from kubeshare.simulator.figures.gaia.cases import BLOCKS, CASES, SWEEP, Case
+from kubeshare.simulator.figures.gaia.placement import SEED
 
 HOSTNAME: Final = "kubernetes.io/hostname"
 MEMORY_BYTES: Final = 8 * GI

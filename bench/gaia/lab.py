@@ -11,7 +11,6 @@ from typing import Any, Final
 
 from rich.console import Console
 
-from bench.gaia.cases import BLOCKS, CASES, Case
 from bench.report import median, percentile
 from kubeshare.demo.cluster import Cluster
 from kubeshare.demo.dedicated_node import DedicatedNode, pod
@@ -21,6 +20,7 @@ from kubeshare.dialects.vcuda import CORE, CORES, MEMORY
 from kubeshare.dialects.write_back import VCUDA_INDEX
 from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.node.gpus import DEVICE_PLUGIN
+from kubeshare.simulator.figures.gaia.cases import BLOCKS, CASES, Case
 
 NAMESPACE: Final = "gaia"
 IMAGE: Final = "kubeshare:dev"

@@ -19,12 +19,12 @@ from typing import Final
 
 from msgspec import Struct
 
-from bench.gaia.cases import P4, Case
-from bench.gaia.placement import SEED, play
 from bench.report import median
 from kubeshare.core.topology import read_notation
 from kubeshare.core.topology.links import name_of
 from kubeshare.fakegpu.launch import environment
+from kubeshare.simulator.figures.gaia.cases import P4, Case
+from kubeshare.simulator.figures.gaia.placement import SEED, play
 
 EXPERIMENT: Final = 6
 RUNS: Final = 10

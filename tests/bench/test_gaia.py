@@ -4,8 +4,9 @@ import random
 
 import pytest
 from bench.gaia import training
-from bench.gaia.cases import CASES, Case
-from bench.gaia.placement import SEED, play
+
+from kubeshare.simulator.figures.gaia.cases import CASES, Case
+from kubeshare.simulator.figures.gaia.placement import SEED, play
 
 RUNS = 5
 

@@ -1,0 +1,1 @@
+"""``kubeshare reproduce``: figures and tables of the papers, run again."""

@@ -1,0 +1,60 @@
+"""``kubeshare reproduce``: runs figures and tables of the papers again."""
+
+from pathlib import Path
+from typing import Final
+
+import click
+
+from kubeshare.cli.reproduce.everything import reproduce_all
+from kubeshare.cli.reproduce.output import as_csv, as_json, as_text, draw, need_matplotlib
+from kubeshare.cli.reproduce.provenance import Provenance
+from kubeshare.cli.simulate.bar import progress_bar
+from kubeshare.simulator.figures.catalogue import FIGURES, jobs_of, make
+
+ALL: Final = "all"
+_FOLDER: Final = Path("reproduced")
+
+
+@click.command(
+    epilog="\b\nExamples:\n  kubeshare reproduce 9\n"
+    "  kubeshare reproduce 8a --plot 8a.png -o json\n"
+    "  kubeshare reproduce all --out results"
+)
+@click.argument("name", type=click.Choice([*FIGURES, ALL]))
+@click.option("--seeds", type=click.IntRange(1, 1000), default=10, show_default=True, help="Runs.")
+@click.option(
+    "--plot",
+    type=click.Path(dir_okay=False, writable=True, path_type=Path),
+    help="PNG file to write, of one figure.",
+)
+@click.option(
+    "--out",
+    type=click.Path(file_okay=False, path_type=Path),
+    help=f"Folder for the results of all.  [default: {_FOLDER}]",
+)
+@click.option(
+    "-o", "--output", type=click.Choice(["text", "json", "csv"]), default="text", show_default=True
+)
+def reproduce(name: str, seeds: int, plot: Path | None, out: Path | None, output: str) -> int:
+    """Run NAME, a figure or a table of a paper, and say whether the paper's claims hold.
+
+    Each point is the mean of the seeds, with its 95 % confidence interval. The exit code is 1
+    if a claim does not hold. With "all", every result goes to a folder, with its picture.
+    """
+    if name == ALL:
+        if plot is not None:
+            raise click.UsageError("--plot is of one figure: all draws each into --out")
+        return reproduce_all(out or _FOLDER, seeds, output)
+    if out is not None:
+        raise click.UsageError("--out is of all: --plot and -o write one figure")
+    if plot is not None:
+        need_matplotlib()
+    with progress_bar(jobs_of(name, seeds, {})) as progress:
+        figure = make(name, seeds, progress, {})
+    if output == "json":
+        click.echo(as_json(figure, Provenance.here(seeds)))
+    else:
+        click.echo(as_csv(figure).rstrip() if output == "csv" else as_text(figure))
+    if plot is not None:
+        draw(figure, plot)
+    return 0 if figure.holds else 1
