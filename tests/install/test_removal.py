@@ -8,7 +8,7 @@ from expectations.scheduling import expect_decided, expect_pending
 from expectations.vgpus import expect_released, expect_vgpus
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.disruptions import label_node, own, report_unrecorded
-from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE, PLACEHOLDER_GUARD
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
 from kubeshare.dialects.gpushare import GPU_COUNT as COUNT
@@ -60,8 +60,13 @@ async def uninstall(
     said: list[str] | None = None,
 ) -> list[str]:
     say = (lambda _: None) if said is None else said.append
-    async with cluster.server.client("administrator") as client:
-        return await removal.uninstall(client, loaded, wait=wait, deadline=60, say=say)
+    async with (
+        cluster.server.client("administrator") as client,
+        cluster.server.client("device-manager") as device_manager,
+    ):
+        return await removal.uninstall(
+            client, device_manager, loaded, wait=wait, deadline=60, say=say
+        )
 
 
 async def uninstall_at_last(
@@ -82,12 +87,18 @@ def nothing_is_left(cluster: FakeCluster) -> bool:
 
 
 def guarded(cluster: FakeCluster, placeholder: str) -> bool:
-    """Whether the policy protects this placeholder."""
-    policy = cluster.server.stored(VALIDATING_ADMISSION_POLICIES, PLACEHOLDER_GUARD)
-    pod = cluster.pod(placeholder, NAMESPACE)
-    assert pod is not None
-    given_back = pod["metadata"].get("annotations", {}).get(ANNOTATION_GIVEN_BACK)
-    return policy is not None and given_back is None
+    """Whether there is the policy that protects this placeholder."""
+    policy = cluster.server.stored(VALIDATING_ADMISSION_POLICIES, "kubeshare-guard-placeholders")
+    return policy is not None and cluster.pod(placeholder, NAMESPACE) is not None
+
+
+def deleted_by_device_manager(cluster: FakeCluster) -> list[str]:
+    """What uninstall deleted in the name of the device manager."""
+    return [
+        each.path.name
+        for each in cluster.server.requests
+        if each.client == "device-manager" and each.is_write
+    ]
 
 
 def pods(cluster: FakeCluster) -> list[Raw]:
@@ -108,11 +119,13 @@ async def test_pods_run_on_and_keep_their_gpu_until_they_end(cluster: FakeCluste
     (placeholder,) = cluster.placeholders()
     assert not cluster.server.all(SHAREPODS)
     assert guarded(cluster, placeholder)
+    assert not deleted_by_device_manager(cluster)
 
     (pod,) = pods(cluster)
     cluster.actors.delete(pod)
     assert await uninstall(cluster, loaded, wait=60) == []
     assert nothing_is_left(cluster)
+    assert {*deleted_by_device_manager(cluster)} == {placeholder}
 
 
 @pytest.mark.slow
@@ -182,14 +195,39 @@ async def test_a_cluster_without_kubeshare_stays_as_it_is(cluster: FakeCluster) 
     assert cluster.pod("native")
 
 
+@scenario(n1=1, agents=True)
+async def test_what_is_given_back_takes_no_holder_and_goes_though_it_is_cut_off(
+    cluster: FakeCluster,
+) -> None:
+    loaded = install(cluster)
+    cluster.start()
+    await cluster.run("a")
+    cluster.configure(pool={"policy": "reservation"})
+    cluster.delete("a")
+    await expect_released(cluster, "a")
+    ((name, holders),) = cluster.vgpus().items()
+    assert not holders
+    cluster.server.inject(Fault.refuse(), verb="delete", resource="pods")
+
+    with pytest.raises(ApiError):
+        await uninstall(cluster, loaded)
+
+    (placeholder,) = cluster.placeholders()
+    assert guarded(cluster, placeholder)
+    assert cluster.vgpu(name)["status"]["phase"] == "Deleting"
+    cluster.start("devices")
+    await cluster.until(lambda: name not in cluster.vgpus())
+    assert placeholder not in cluster.placeholders()
+
+
 @pytest.mark.slow
 @scenario(n1=1, agents=True)
 async def test_what_does_not_go_is_named(cluster: FakeCluster) -> None:
     loaded = install(cluster)
     cluster.reserve("n1", "kept")
     metadata = {"name": "kubeshare-vgpu-kept", "namespace": NAMESPACE, "finalizers": ["a/b"]}
-    pod = {"metadata": metadata, "spec": {"containers": []}, "status": {"phase": "Pending"}}
-    cluster.server.seed(PODS, pod)
+    spec = {"containers": [], "schedulingGates": [{"name": "a/b"}]}
+    cluster.server.seed(PODS, {"metadata": metadata, "spec": spec, "status": {"phase": "Pending"}})
     with pytest.raises(removal.RemovalError, match="vGPUs kept"):
         await uninstall(cluster, loaded)
 

@@ -8,7 +8,7 @@ import yaml
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.cli.main import main
 from kubeshare.install import manifests, rollout
-from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
+from kubeshare.simulator.control import FakeApiServer, run_virtual
 
 LOADED = manifests.load(manifests.Options())
 
@@ -57,14 +57,16 @@ def test_an_upgrade_waits_for_the_token_daemon_before_it_applies_other_programs(
 def test_a_cluster_that_is_too_old_is_told_from_which_version_on_it_would_do() -> None:
     async def install() -> None:
         server = FakeApiServer()
-        server.inject(Fault.answer(404), verb="patch", resource="mutatingadmissionpolicies")
+        server.discovery.unserved.add("MutatingAdmissionPolicy")
         async with server.client("administrator") as client:
             with pytest.raises(rollout.RolloutError) as caught:
                 await rollout.install(client, LOADED, deadline=1, say=lambda _: None)
         assert str(caught.value) == (
-            "MutatingAdmissionPolicy kubeshare-evictions: this cluster has no such kind in "
-            "admissionregistration.k8s.io/v1: KubeShare needs Kubernetes 1.36 or later"
+            "nothing was changed: this cluster has no MutatingAdmissionPolicy "
+            "(admissionregistration.k8s.io/v1): KubeShare needs Kubernetes 1.36 or later with "
+            "these kinds (serve their API group: see --runtime-config of kube-apiserver)"
         )
+        assert server.writes == 0
 
     run_virtual(install())
 
@@ -94,3 +96,20 @@ def test_an_option_that_cannot_be_is_wrong_use(
 ) -> None:
     assert main(["install", "--dry-run", option, value]) == 2
     assert option in capsys.readouterr().err
+
+
+def test_a_second_installation_in_another_namespace_changes_nothing() -> None:
+    server = FakeApiServer()
+    for manifest in manifests.load(manifests.Options(namespace="first")):
+        if manifest["kind"] == "ClusterRoleBinding":
+            server.seed(manifests.resource_of(manifest), manifest)
+
+    async def run() -> str:
+        async with server.client("administrator") as client:
+            second = manifests.load(manifests.Options(namespace="second"))
+            with pytest.raises(rollout.RolloutError) as caught:
+                await rollout.install(client, second, deadline=1, say=lambda _: None)
+            return str(caught.value)
+
+    assert "KUBESHARE_NAMESPACE=first" in run_virtual(run())
+    assert not [each for each in server.requests if each.is_write]

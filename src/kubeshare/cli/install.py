@@ -39,6 +39,12 @@ from kubeshare.install import manifests, rollout
     help="Seconds for each part to come up.",
 )
 @click.option("--dry-run", is_flag=True, help="Print the manifests and apply nothing.")
+@click.option(
+    "--check",
+    is_flag=True,
+    help="Only say whether this version can replace the installed one, as Helm's chart asks before "
+    "an upgrade or a rollback.",
+)
 def install(  # noqa: PLR0913 - one argument an option
     kubeconfig: str | None,
     context: str | None,
@@ -49,10 +55,12 @@ def install(  # noqa: PLR0913 - one argument an option
     extender: bool,
     only_namespaces: tuple[str, ...],
     dry_run: bool,
+    check: bool,
 ) -> None:
     """Install KubeShare on a cluster, or bring it up to date.
 
-    Kubernetes 1.36 or later, and the GPUs known to it as nvidia.com/gpu.
+    Kubernetes 1.36 or later, and the GPUs known to it as nvidia.com/gpu. KubeShare runs in
+    namespace kubeshare-system, or in that of $KUBESHARE_NAMESPACE, which every command reads.
     """
     if not image:
         raise InvalidValueError("--image", "is empty: say where the nodes find the image")
@@ -76,6 +84,10 @@ def install(  # noqa: PLR0913 - one argument an option
 
         click.echo(yaml.safe_dump_all(loaded, sort_keys=False), nl=False)
         return
+    if check:
+        asyncio.run(_check(loaded, kubeconfig, context))
+        click.echo("This version understands everything that is in the cluster.")
+        return
     asyncio.run(_install(loaded, kubeconfig, context, wait))
     click.echo("KubeShare is installed. Next: kubectl get gpunodes")
 
@@ -88,3 +100,12 @@ async def _install(
 
     async with Client.connect(kubeconfig, context) as client:
         await rollout.install(client, loaded, deadline=wait, say=click.echo)
+
+
+async def _check(
+    loaded: list[manifests.Manifest], kubeconfig: str | None, context: str | None
+) -> None:
+    from kubeshare.kube.client.client import Client  # noqa: PLC0415 - as above
+
+    async with Client.connect(kubeconfig, context) as client:
+        await rollout.check(client, loaded)

@@ -1,5 +1,6 @@
 """Loads the manifests of ``deploy/`` in the order of their application."""
 
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -7,7 +8,15 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
-from kubeshare.api.types.constants import ALLOWED, GROUP, LABEL_SHARES
+from kubeshare.api.types.constants import (
+    ALLOWED,
+    DEFAULT_NAMESPACE,
+    GROUP,
+    LABEL_SHARES,
+    NAMESPACE,
+)
+from kubeshare.core.errors import InvalidValueError
+from kubeshare.install.readiness import WORKLOADS
 from kubeshare.kube import resources
 from kubeshare.kube.resources import Resource
 
@@ -21,6 +30,7 @@ MAX_SHAREPODS = 512
 """The SharePods that a namespace of ``Options.only_namespaces`` may have: as ``gangMembers``."""
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEFAULT_IMAGE = "kubeshare:dev"
+_NAMESPACE = re.compile(r"(?!kube-|default$)[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DRIVER_ROOT_VOLUME = "driver-root"
 _KINDS: dict[tuple[str, str], Resource[Manifest]] = {
     (f"{resource.group}/{resource.version}".lstrip("/"), resource.kind): resource
@@ -39,6 +49,7 @@ class Options(Struct, frozen=True, kw_only=True):
     """What differs between clusters.
 
     Args:
+        namespace: where the programs run; by default that of all commands and programs.
         image: the image of all programs.
         driver_root: the folder of a node under which the GPU driver is installed:
             ``/run/nvidia/driver`` (GPU operator) or ``/`` (driver on the host).
@@ -47,6 +58,7 @@ class Options(Struct, frozen=True, kw_only=True):
             allow themselves; None if all may.
     """
 
+    namespace: str = NAMESPACE
     image: str = _DEFAULT_IMAGE
     driver_root: str = "/run/nvidia/driver"
     extender: bool = False
@@ -74,15 +86,22 @@ def load(options: Options, folder: Path | None = None) -> list[Manifest]:
         folder: by default ``deploy_folder()``.
 
     Raises:
+        InvalidValueError: KubeShare cannot have this namespace.
         ManifestError: a file is not YAML, or has an object that is not known here.
     """
+    if not _NAMESPACE.fullmatch(options.namespace):
+        raise InvalidValueError(
+            "KUBESHARE_NAMESPACE",
+            f"{options.namespace!r} cannot be KubeShare's own namespace: that is a DNS label, "
+            "not default, and does not begin with kube-",
+        )
     folder = folder or deploy_folder()
     optional = {_EXTENDER: options.extender, _NAMESPACES: options.only_namespaces is not None}
     found = [
         document
         for group in (*_FOLDERS, *(group for group, wanted in optional.items() if wanted))
         for path in sorted((folder / group).glob("*.yaml"))
-        for document in _documents(path)
+        for document in _documents(path, options.namespace)
     ]
     for namespace in options.only_namespaces or ():
         found += _allowed(namespace)
@@ -122,9 +141,11 @@ def _allowed(namespace: str) -> list[Manifest]:
     ]
 
 
-def _documents(path: Path) -> Iterator[Manifest]:
+def _documents(path: Path, namespace: str) -> Iterator[Manifest]:
     try:
-        loaded = list(yaml.load_all(path.read_text(), Loader=_LOADER))
+        # Rules of policies name it as well, so it is replaced wherever it stands.
+        text = path.read_text().replace(DEFAULT_NAMESPACE, namespace)
+        loaded = list(yaml.load_all(text, Loader=_LOADER))
     except (OSError, yaml.YAMLError) as error:
         raise ManifestError(f"{path}: {error}") from error
     for document in loaded:
@@ -154,7 +175,7 @@ def _rank(kind: str) -> int:
 
 
 def _fit(manifest: Manifest, options: Options) -> Manifest:
-    if manifest["kind"] not in {"Deployment", "DaemonSet"}:
+    if manifest["kind"] not in WORKLOADS:
         return manifest
     pod = manifest["spec"]["template"]["spec"]
     for container in pod["containers"]:

@@ -4,7 +4,11 @@ import asyncio
 from collections.abc import Callable
 from typing import Any
 
+from kubeshare.install.checks.cluster_reader import read_required
+from kubeshare.install.checks.finding import failed, run
+from kubeshare.install.checks.platform import REQUIRED
 from kubeshare.install.manifests import Manifest, resource_of
+from kubeshare.install.readiness import WORKLOADS, established, rolled_out
 from kubeshare.install.rollback import not_understood
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import (
@@ -13,19 +17,18 @@ from kubeshare.kube.client.errors import (
     NotFoundError,
     UnreachableError,
 )
-from kubeshare.kube.resources import RESOURCE_QUOTAS
+from kubeshare.kube.clock import utc_now
+from kubeshare.kube.resources import CLUSTER_ROLE_BINDINGS, RESOURCE_QUOTAS
 
 FIELD_MANAGER = "kubeshare-install"
-_WORKLOADS = {"Deployment", "DaemonSet"}
 _QUOTA = "ResourceQuota"
 _THEIRS = {"ConfigMap", _QUOTA}
 """Kinds that are created once and then belong to the administrator."""
-_UPGRADED_FIRST = {"kubeshare-token-daemon"}
+TOKEN_DAEMON = "kubeshare-token-daemon"  # noqa: S105  not that kind of token
+_UPGRADED_FIRST = {TOKEN_DAEMON}
 """Programs that understand earlier versions of the others, but not later ones."""
 _POLL_SECONDS = 0.25
 _POLLS_OF_A_QUOTA = 20
-KUBERNETES = "1.36"
-"""The first version that has all that is applied."""
 
 Say = Callable[[str], None]
 
@@ -49,28 +52,63 @@ async def install(client: Client, manifests: list[Manifest], *, deadline: float,
         say: shown a line for each step.
 
     Raises:
-        RolloutError: the cluster has holders that this version does not understand, a manifest
-            was refused, or a program is not up within the deadline.
+        RolloutError: the cluster lacks what KubeShare requires, has holders that this version
+            does not understand, or KubeShare in another namespace; a manifest was refused, or a
+            program is not up within the deadline.
         UnreachableError: the API server does not answer.
     """
-    if refused := await not_understood(client, manifests):
-        raise RolloutError(refused)
-    first = [m for m in manifests if m["kind"] not in {*_WORKLOADS, _QUOTA}]
+    facts = await read_required(client, manifests, utc_now)
+    if lacking := failed(run(REQUIRED, facts, facts.unread)):
+        words = "; ".join(f"{each.seen} ({each.fix})" for each in lacking)
+        raise RolloutError(f"nothing was changed: {words}")
+    await check(client, manifests)
+    if elsewhere := await _other_namespace(client, manifests):
+        raise RolloutError(
+            f"nothing was changed: this cluster has KubeShare in namespace {elsewhere}, and can "
+            f"have it once: upgrade it there (KUBESHARE_NAMESPACE={elsewhere}), or uninstall it "
+            "first"
+        )
+    first = [m for m in manifests if m["kind"] not in {*WORKLOADS, _QUOTA}]
     await _apply_all(client, first, say)
     crds = [m for m in manifests if m["kind"] == "CustomResourceDefinition"]
-    await asyncio.gather(*(_wait(client, crd, _established, deadline) for crd in crds))
-    workloads = [m for m in manifests if m["kind"] in _WORKLOADS]
+    await asyncio.gather(*(_wait(client, crd, established, deadline) for crd in crds))
+    workloads = [m for m in manifests if m["kind"] in WORKLOADS]
     for daemon in [m for m in workloads if m["metadata"]["name"] in _UPGRADED_FIRST]:
         if await _exists(client, daemon):
             await _apply_all(client, [daemon], say)
-            await _wait(client, daemon, _rolled_out, deadline)
+            await _wait(client, daemon, rolled_out, deadline)
     await _apply_all(client, workloads, say)
     for workload in workloads:
-        await _wait(client, workload, _rolled_out, deadline)
+        await _wait(client, workload, rolled_out, deadline)
         say(f"{workload['metadata']['name']} is up")
     for quota in [m for m in manifests if m["kind"] == _QUOTA and not await _exists(client, m)]:
         await _apply_all(client, [quota], say)
         await _wait_until_counted(client, quota, deadline, say)
+
+
+async def check(client: Client, manifests: list[Manifest]) -> None:
+    """See whether these manifests can replace what is installed.
+
+    Raises:
+        RolloutError: the cluster has holders that this version does not understand.
+        UnreachableError: the API server does not answer.
+    """
+    if refused := await not_understood(client, manifests):
+        raise RolloutError(refused)
+
+
+async def _other_namespace(client: Client, manifests: list[Manifest]) -> str:
+    """The namespace that has KubeShare already, if these manifests are for another one."""
+    for manifest in manifests:
+        if manifest["kind"] == CLUSTER_ROLE_BINDINGS.kind:
+            try:
+                found = await client.get(CLUSTER_ROLE_BINDINGS, manifest["metadata"]["name"])
+            except NotFoundError:
+                return ""
+            [ours], [theirs] = manifest["subjects"], found["subjects"]
+            same = ours["namespace"] == theirs["namespace"]
+            return "" if same else str(theirs["namespace"])
+    return ""
 
 
 async def _apply_all(client: Client, manifests: list[Manifest], say: Say) -> None:
@@ -85,12 +123,6 @@ async def _apply_all(client: Client, manifests: list[Manifest], say: Say) -> Non
                 )
         except UnreachableError:
             raise
-        except NotFoundError as error:
-            # Missing objects are created, so a 404 here means that the kind is missing.
-            raise RolloutError(
-                f"{manifest['kind']} {name}: this cluster has no such kind in "
-                f"{manifest['apiVersion']}: KubeShare needs Kubernetes {KUBERNETES} or later"
-            ) from error
         except ApiError as error:
             raise RolloutError(f"{manifest['kind']} {name}: {error}") from error
     say(f"{len(manifests)} objects applied")
@@ -156,27 +188,3 @@ async def _wait_until_counted(client: Client, quota: Manifest, deadline: float, 
         f"ResourceQuota {name} in namespace {namespace}: Kubernetes does not count SharePods yet, "
         f"and refuses them there until it does; see `kubectl describe quota -n {namespace}`"
     )
-
-
-def _established(crd: dict[str, Any]) -> str:
-    """What is still missing; empty when the API server serves the kind."""
-    conditions = crd.get("status", {}).get("conditions", [])
-    if any(c["type"] == "Established" and c["status"] == "True" for c in conditions):
-        return ""
-    return "the API server does not serve it yet"
-
-
-def _rolled_out(workload: dict[str, Any]) -> str:
-    """What is still missing; empty when all replicas of this generation are ready."""
-    status = workload.get("status", {})
-    if status.get("observedGeneration", 0) < workload["metadata"]["generation"]:
-        return "its controller has not seen it yet"
-    if workload["kind"] == "DaemonSet":
-        wanted = status.get("desiredNumberScheduled", 0)
-        updated, ready = status.get("updatedNumberScheduled", 0), status.get("numberReady", 0)
-    else:
-        wanted = workload["spec"].get("replicas", 1)
-        updated, ready = status.get("updatedReplicas", 0), status.get("readyReplicas", 0)
-    if updated < wanted or ready < wanted:
-        return f"{updated} of {wanted} pods are new, {ready} ready"
-    return ""

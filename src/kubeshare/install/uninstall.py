@@ -8,9 +8,10 @@ given to others. So it goes in this order, and may be cut off anywhere and begun
 2. pods are freed from their SharePods, SharePods from finalizers, and these are deleted;
 3. parts of which nothing has ever run are taken off the vGPUs; the others are the
    nodes' to release, when their containers have stopped;
-4. vGPUs without holders are deleted, each after its placeholder, which is annotated as given
-   back: the policy that guards placeholders allows the deletion of that one. A GPU that runs
-   pods which no holder names, as after a restore of etcd, is kept as well;
+4. vGPUs without holders are deleted: each takes no holders from its phase Deleting on, so that
+   a device manager that is back goes on with it; then goes its placeholder, which the policies
+   let the device manager delete, so it is deleted in its name. A GPU that runs pods which no
+   holder names, as after a restore of etcd, is kept as well;
 5. when none is left, so do the node programs, the policies, the kinds and all else.
 
 As long as pods run, it stops before the last step: their shares are held and their
@@ -25,14 +26,13 @@ from typing import Any, Final
 from kubeshare.api import holders
 from kubeshare.api.holders import one_of_each_demand
 from kubeshare.api.owned_nodes import is_owned
+from kubeshare.api.state.ledger_builder import DELETING
 from kubeshare.api.types.constants import (
-    ANNOTATION_GIVEN_BACK,
     DRA_DRIVER,
     GATE,
     GROUP,
     LABEL_ROLE,
     NAMESPACE,
-    PLACEHOLDER_GUARD,
     ROLE_POD,
     placeholder_name,
 )
@@ -40,7 +40,7 @@ from kubeshare.api.types.core_v1 import NODES, PODS
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
 from kubeshare.dialects.gpushare import GPU_COUNT
 from kubeshare.install.manifests import Manifest, resource_of
-from kubeshare.install.rollout import FIELD_MANAGER, Say
+from kubeshare.install.rollout import TOKEN_DAEMON, Say
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ConflictError, InvalidError, NotFoundError
 from kubeshare.kube.meta import ObjectMeta, metadata_of
@@ -51,6 +51,8 @@ _POLL_SECONDS: Final = 0.5
 _ROUNDS: Final = 5
 NAMED: Final = 10
 """Pods that are named where there are more."""
+DEVICE_MANAGER: Final = f"system:serviceaccount:{NAMESPACE}:kubeshare-device-manager"
+"""The only user whom the policies let delete a placeholder, besides Kubernetes."""
 _LAST: Final = ("CustomResourceDefinition", "Namespace")
 """Kinds that go after all others."""
 
@@ -61,13 +63,20 @@ class RemovalError(Exception):
     exit_code = 1
 
 
-async def uninstall(
-    client: Client, manifests: list[Manifest], *, wait: float, deadline: float, say: Say
+async def uninstall(  # noqa: PLR0913 - two clients, and what to remove how
+    client: Client,
+    device_manager: Client,
+    manifests: list[Manifest],
+    *,
+    wait: float,
+    deadline: float,
+    say: Say,
 ) -> list[str]:
     """Remove everything that no running pod needs.
 
     Args:
         client: the cluster, as its administrator.
+        device_manager: the cluster, as :data:`DEVICE_MANAGER`: deletes placeholders.
         manifests: from ``manifests.load``.
         wait: seconds to wait for pods that share a GPU to end by themselves.
         deadline: seconds that each of KubeShare's own objects may take to go.
@@ -94,10 +103,7 @@ async def uninstall(
         asked = await _remove_sharepods(client)
         say(f"{asked} SharePods deleted, {freed} pods go on without one")
     if await _serves(client, VGPUS):
-        # The policy of an earlier release does not know released placeholders.
-        for guard in (one for one in manifests if one["metadata"]["name"] == PLACEHOLDER_GUARD):
-            await client.apply(resource_of(guard), guard, field_manager=FIELD_MANAGER, force=True)
-        running = await _until_given_back(client, wait, deadline)
+        running = await _until_given_back(client, device_manager, wait, deadline)
         if running:
             return running
         say("every GPU is given back")
@@ -202,14 +208,16 @@ async def _remove_sharepods(client: Client) -> int:
     return len(listed)
 
 
-async def _until_given_back(client: Client, wait: float, deadline: float) -> list[str]:
+async def _until_given_back(
+    client: Client, device_manager: Client, wait: float, deadline: float
+) -> list[str]:
     """Delete the vGPUs without holders; return the pods that hold the others."""
     loop = asyncio.get_running_loop()
     patient, end = loop.time() + wait, loop.time() + wait + deadline
     while True:
         vgpus = (await client.list(_VGPUS)).items
         unrecorded = await _unrecorded(client)
-        looks = [await _give_back(client, vgpu, unrecorded) for vgpu in vgpus]
+        looks = [await _give_back(client, device_manager, vgpu, unrecorded) for vgpu in vgpus]
         named = {pod for pods in looks for pod in pods or ()}
         running = sorted(named.union(*unrecorded.values()))
         now = loop.time()
@@ -234,7 +242,7 @@ async def _unrecorded(client: Client) -> dict[str, list[str]]:
 
 
 async def _give_back(
-    client: Client, vgpu: VGPU, unrecorded: Mapping[str, list[str]]
+    client: Client, device_manager: Client, vgpu: VGPU, unrecorded: Mapping[str, list[str]]
 ) -> list[str] | None:
     """The pods that have a share of a vGPU; None where a step was taken towards its end."""
     name = vgpu.metadata.name
@@ -254,21 +262,14 @@ async def _give_back(
             return pods
         if vgpu.metadata.finalizers:
             await client.merge_patch(VGPUS, name, {"metadata": {"finalizers": None}})
+        elif vgpu.status.phase != DELETING:
+            operations = holders.set_phase(vgpu, DELETING)
+            await client.json_patch(_VGPUS, name, operations, subresource="status")
         # The placeholder first: a vGPU never says less than what is taken.
-        elif not await _delete_placeholder(client, placeholder_name(name)):
+        elif not await _delete(device_manager, PODS, placeholder_name(name), NAMESPACE, grace=1):
             version = vgpu.metadata.resource_version
             await _delete(client, VGPUS, name, resource_version=version)
     return None
-
-
-async def _delete_placeholder(client: Client, name: str) -> bool:
-    """Annotate a placeholder as given back, and delete it; False when it is gone."""
-    given_back = {"metadata": {"annotations": {ANNOTATION_GIVEN_BACK: "true"}}}
-    try:
-        await client.merge_patch(PODS, name, given_back, NAMESPACE)
-    except NotFoundError:
-        return False
-    return await _delete(client, PODS, name, NAMESPACE, grace=1)
 
 
 async def _delete(
@@ -287,6 +288,10 @@ async def _remove_rest(client: Client, manifests: list[Manifest], deadline: floa
     bindings = [one for one in manifests if one["kind"].endswith("PolicyBinding")]
     # The rules go first: one of them keeps the kinds from being deleted.
     await _remove_all(client, bindings, deadline)
+    # The node agent unmounts the run folder as it ends, unless a token daemon serves it.
+    daemons = [one for one in manifests if one["kind"] == "DaemonSet"]
+    daemons = [one for one in daemons if one["metadata"]["name"] == TOKEN_DAEMON]
+    await _remove_all(client, daemons, deadline)
     rest = [one for one in manifests if one not in last and one not in bindings]
     await _remove_all(client, list(reversed(rest)), deadline)
     slices = await client.list(RESOURCE_SLICES, fields=f"spec.driver={DRA_DRIVER}")
