@@ -1,6 +1,6 @@
-"""The programs of Kubernetes and containerd, built from their Go modules.
+"""The programs of Kubernetes, containerd and Helm, built from their Go modules.
 
-``lab/go/`` has a ``go.mod`` for each of the two (their dependencies disagree).
+``lab/go/`` has a ``go.mod`` for each of the three (their dependencies disagree).
 Kubernetes and etcd become one binary that is chosen by the name it is called
 by; a folder of symbolic links makes it look like eight.
 """
@@ -28,7 +28,8 @@ KUBERNETES_PROGRAMS = (
 )
 _STRIPPED = "-s -w"
 _ENVIRONMENT = {"CGO_ENABLED": "0"}
-_TARGETS = {"kubernetes": ["."], "containerd": ["tool"]}
+_TARGETS = {"kubernetes": ["."], "containerd": ["tool"], "helm": ["tool"]}
+_OF_A_NODE = ("kubernetes", "containerd")
 
 
 def kubernetes_version(go_mod: str) -> str:
@@ -111,22 +112,32 @@ def kubernetes(progress: Progress) -> Path:
 
 def containerd(progress: Progress) -> Path:
     """The folder with containerd, its shim and ``ctr``, built if need be."""
-    source = SOURCES / "go" / "containerd"
+    return _tools("containerd", progress)
+
+
+def helm(progress: Progress) -> Path:
+    """The folder with ``helm``, built if need be; no lab needs it, but tests of the chart do."""
+    return _tools("helm", progress)
+
+
+def _tools(name: str, progress: Progress) -> Path:
+    """The folder with the tools that a ``go.mod`` names."""
+    source = SOURCES / "go" / name
 
     def build(folder: Path) -> None:
-        arguments = ["-ldflags", _STRIPPED, "-o", f"{folder}/", *_TARGETS["containerd"]]
-        _go_build(source, arguments, "build containerd", progress)
+        arguments = ["-ldflags", _STRIPPED, "-o", f"{folder}/", *_TARGETS[name]]
+        _go_build(source, arguments, f"build {name}", progress)
 
     return cached(source.name, _key(source), build)
 
 
 def to_build() -> list[str]:
-    """The programs that are not in the cache: of ``kubernetes`` and ``containerd``."""
-    return [name for name in _TARGETS if not is_cached(name, _key(SOURCES / "go" / name))]
+    """The programs of a lab that are not in the cache: of ``kubernetes`` and ``containerd``."""
+    return [name for name in _OF_A_NODE if not is_cached(name, _key(SOURCES / "go" / name))]
 
 
 def everything(progress: Progress) -> tuple[Path, Path]:
-    """Both folders, Kubernetes first, built side by side."""
+    """Both folders of a lab, Kubernetes first, built side by side."""
     with ThreadPoolExecutor() as pool:
         first, second = pool.submit(kubernetes, progress), pool.submit(containerd, progress)
         return first.result(), second.result()

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import msgspec
 
-from kubeshare import native
+from kubeshare import compiled, native
 from kubeshare.lab.errors import LabError
 from kubeshare.lab.images import python_packages
 from kubeshare.lab.images.archive import Entry, Layer, layer, write_archive, write_layer
@@ -30,7 +30,8 @@ PAUSE_IMAGE = "localhost/kubeshare-lab/pause:1"
 KUBESHARE_IMAGE = "docker.io/library/kubeshare:dev"
 
 _INSTALLED = "/usr/local/lib/kubeshare"
-_NATIVE_FILES = ("libkubeshare-vgpu.so", "burn", "fakegpu-stat")
+_NATIVE_PROGRAMS = ("burn", "fakegpu-stat")
+_NATIVE_FILES = (native.DEVICE_LIBRARY, compiled.FOLDER, *_NATIVE_PROGRAMS)
 _CONFIG = {
     "Entrypoint": ["python3"],
     "WorkingDir": "/",
@@ -142,10 +143,11 @@ def code_layer(folder: Path) -> Layer:
     command.chmod(0o755)
     entries = [
         Entry(work / "kubeshare", f"{_INSTALLED}/src/kubeshare"),
+        Entry(SOURCES.parent / "deploy", f"{_INSTALLED}/deploy"),
         Entry(command, "usr/local/bin/kubeshare"),
     ]
     entries += [Entry(native.path(name), f"{_INSTALLED}/{name}") for name in _NATIVE_FILES]
-    entries += [Entry(native.path(name), f"usr/local/bin/{name}") for name in _NATIVE_FILES[1:]]
+    entries += [Entry(native.path(name), f"usr/local/bin/{name}") for name in _NATIVE_PROGRAMS]
     made = write_layer(folder / "code.tar", entries)
     shutil.rmtree(work)
     return made
