@@ -7,6 +7,7 @@ import yaml
 
 from kubeshare.core.units import MI
 from kubeshare.tokens.metrics import TokenCollector
+from kubeshare.tokens.snapshot import Totals
 
 RULES = Path(__file__).parents[2] / "examples" / "vcuda" / "recording-rules.yaml"
 GPU_MANAGERS = {
@@ -50,7 +51,7 @@ def value_of(text: str) -> float:
 
 
 def test_each_rule_reads_a_metric_with_its_labels() -> None:
-    collector = TokenCollector(lambda: [Entry(ENTRY)], lambda: 0)
+    collector = TokenCollector(lambda: [Entry(ENTRY)], Totals)
     served = {sample.name: sample for metric in collector.collect() for sample in metric.samples}
     found = {}
     for rule in yaml.safe_load(RULES.read_text())["groups"][0]["rules"]:
