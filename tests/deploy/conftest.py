@@ -44,7 +44,7 @@ def cluster(apiserver: ApiServer) -> ApiServer:
 
 def _are_listed(apiserver: ApiServer) -> bool:
     try:
-        for kind in ("sharepods", "vgpus", "gpunodes", "gpuquotas"):
+        for kind in ("sharepods", "vgpus", "gpunodes", "gpuquotas", "shareusages"):
             apiserver.kubectl("get", kind, "-A")
     except LabError as error:
         if "(TooManyRequests)" in str(error):

@@ -11,7 +11,8 @@ from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.apiserver
 
-KINDS = tuple(f"{kind}.kubeshare.nthu" for kind in ("sharepods", "vgpus", "gpunodes", "gpuquotas"))
+PLURALS = ("sharepods", "vgpus", "gpunodes", "gpuquotas", "shareusages")
+KINDS = tuple(f"{kind}.kubeshare.nthu" for kind in PLURALS)
 ADVICE = "use `kubeshare uninstall`, which stops no running pod"
 
 

@@ -16,7 +16,7 @@ from msgspec import Struct
 
 from deploy.pod_namespace import SHARE, Namespace
 from fakes import manifests
-from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE, VGPU_RESOURCE
+from kubeshare.api.types.constants import NAMESPACE, VGPU_RESOURCE
 from kubeshare.install import manifests as installed
 from kubeshare.lab.control_plane.api_server import ApiServer
 from kubeshare.lab.errors import LabError
@@ -135,6 +135,7 @@ def test_they_have_the_rights_of_their_role_over_sharepods_too(try_: Try) -> Non
     try_("create", "-f", "-", stdin=manifests.sharepod("another"))
     try_("annotate", "shp/another", "note=changed")
     assert "sharepod.kubeshare.nthu/another" in try_("get", "shp,pods", "-o", "name")
+    assert try_("get", "shareusages", "-o", "name") == ""
     try_("delete", "shp/another")
 
 
@@ -153,6 +154,11 @@ FORBIDDEN = {
         *patch("add", "/spec/limits/0/gpus", 99),
     ),
     "to be free of their GPUQuota": ("delete", "gpuquota", "gpus"),
+    "to have used less": (
+        *("patch", "shareusage", "mine"),
+        *patch("add", "/status/shares/0/usedNs", 0),
+    ),
+    "to be free of what they used": ("delete", "shareusage", "mine"),
     "to be free of the number of SharePods": ("delete", "resourcequota", "kubeshare"),
     "to allow shares in their namespace": (
         *("patch", "namespace", "HOME"),
@@ -188,9 +194,9 @@ FORBIDDEN = {
     "to take a placeholder's name before it": ("create", "-f", "Pod", "-n", NAMESPACE),
     "to delete a placeholder": ("delete", "pod", "kubeshare-vgpu-theirs", "-n", NAMESPACE),
     "to evict a placeholder": ("create", "--raw", "EVICTION", "-f", "Eviction"),
-    "to say that a placeholder is given back": (
+    "to annotate a placeholder": (
         *("patch", "pod", "kubeshare-vgpu-theirs", "-n", NAMESPACE),
-        *patch("add", "/metadata/annotations", {ANNOTATION_GIVEN_BACK: "true"}),
+        *patch("add", "/metadata/annotations", {"note": "mine"}),
     ),
     "to say that a placeholder has failed": (
         *("patch", "pod", "kubeshare-vgpu-theirs", "-n", NAMESPACE, "--subresource=status"),

@@ -1,5 +1,6 @@
 """A placeholder is deleted by those alone who know that nobody needs it any more."""
 
+import asyncio
 import json
 from collections.abc import Iterator
 from typing import Any
@@ -9,12 +10,14 @@ import pytest
 import yaml
 
 from deploy.rights import every_right
-from fakes import manifests as fakes
-from kubeshare.api.types.constants import ANNOTATION_GIVEN_BACK, NAMESPACE, PLACEHOLDER_PREFIX
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import VGPU, VGPUSpec
 from kubeshare.device_manager.placeholder.pods import manifest
 from kubeshare.install import manifests
+from kubeshare.install.uninstall import DEVICE_MANAGER
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.meta import ObjectMeta
+from kubeshare.kube.resources import PODS
 from kubeshare.lab.control_plane.api_server import ApiServer, wait_until
 from kubeshare.lab.errors import LabError
 
@@ -97,51 +100,27 @@ def test_nobody_else_deletes_it_and_the_message_says_what_to_do(
     cluster.kubectl("get", "pod", placeholder, "-n", NAMESPACE)
 
 
-def test_one_that_is_given_back_is_deleted_by_who_takes_kubeshare_off(
+async def delete_as_uninstall(cluster: ApiServer, placeholder: str) -> None:
+    config = cluster.kubeconfig
+    async with Client.connect(config, impersonate=DEVICE_MANAGER) as device_manager:
+        await device_manager.delete(PODS, placeholder, NAMESPACE, grace=0)
+
+
+def test_who_takes_kubeshare_off_deletes_it_in_the_name_of_the_device_manager(
     cluster: ApiServer, placeholder: str
 ) -> None:
-    which = ("pod", placeholder, "-n", NAMESPACE)
+    asyncio.run(delete_as_uninstall(cluster, placeholder))
+    assert placeholder not in cluster.kubectl("get", "pods", "-n", NAMESPACE, "-o", "name")
+
+
+def test_no_annotation_lets_an_administrator_delete_it(
+    cluster: ApiServer, placeholder: str
+) -> None:
     admin = REFUSED[0]
-    cluster.kubectl("annotate", *which, f"{ANNOTATION_GIVEN_BACK}=false", as_user(admin))
+    mark = "kubeshare.nthu/given-back=true"
+    cluster.kubectl("annotate", "pod", placeholder, "-n", NAMESPACE, mark, as_user(admin))
     with pytest.raises(LabError, match="it is deleted when they are gone"):
         cluster.kubectl(*delete(placeholder), as_user(admin), *groups(admin))
-    said = f"{ANNOTATION_GIVEN_BACK}=true"
-    cluster.kubectl("annotate", *which, said, "--overwrite", as_user(admin))
-    cluster.kubectl(*delete(placeholder), as_user(admin), *groups(admin))
-
-
-@pytest.fixture
-def used(cluster: ApiServer, placeholder: str) -> Iterator[str]:
-    """The vGPU of the placeholder, which has a holder; its name."""
-    name = placeholder.removeprefix(PLACEHOLDER_PREFIX)
-    vgpu = fakes.vgpu(name, "node-1")
-    holders = {"status": {"holders": [fakes.holder("a")]}}
-    which = ("vgpu", name, "--subresource=status", "--type=merge", "-p")
-    cluster.kubectl("create", "-f", "-", stdin=json.dumps(vgpu))
-    cluster.kubectl("patch", *which, json.dumps(holders))
-    yield name
-    cluster.kubectl("patch", *which, json.dumps({"status": {"holders": None}}))
-    cluster.kubectl("delete", "vgpu", name)
-
-
-def test_one_in_use_is_given_back_by_nobody(
-    cluster: ApiServer, placeholder: str, used: str
-) -> None:
-    def refusal(*subresource: str) -> str:
-        note = {"metadata": {"annotations": {ANNOTATION_GIVEN_BACK: "true"}}}
-        which = ("pod", placeholder, "-n", NAMESPACE, "--type=merge", "-p", json.dumps(note))
-        try:
-            cluster.kubectl("patch", *which, *subresource, "--dry-run=server")
-        except LabError as error:
-            return str(error)
-        return ""
-
-    # The policy reads vGPUs from a cache of the API server.
-    wait_until(lambda: f"vGPU {used}, which is in use by 1" in refusal(), "the policy to refuse")
-    assert "cannot be written with the status" in refusal("--subresource=status")
-    free = json.dumps({"status": {"holders": None}})
-    cluster.kubectl("patch", "vgpu", used, "--subresource=status", "--type=merge", "-p", free)
-    wait_until(lambda: not refusal(), "the policy to see that it is free")
 
 
 def end(cluster: ApiServer, name: str, phase: str, user: tuple[str, ...]) -> None:

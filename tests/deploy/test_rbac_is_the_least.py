@@ -16,7 +16,9 @@ import yaml
 from expectations.pods import expect_event, expect_running
 from fakes.cluster import FakeCluster
 from fakes.cluster.quotas import expect_used, gaia_limits, limit, write_gaia_quotas
+from fakes.cluster.usage import account
 from kubeshare.api.types.constants import LABEL_POOL, NAMESPACE
+from kubeshare.api.types.share_usage import SHARE_USAGES
 from kubeshare.device_manager.sharepod.pods import manifest
 from kubeshare.install import manifests
 from kubeshare.kube.resources import EVENTS, NODES, Raw
@@ -98,6 +100,12 @@ async def _within_a_quota(cluster: FakeCluster) -> None:
     await cluster.until(lambda: gaia_limits(cluster) is None)
 
 
+async def _after_an_old_account(cluster: FakeCluster) -> None:
+    """An account is older than the configuration keeps it."""
+    account(cluster, "old", 91)
+    await cluster.until(lambda: not cluster.server.all(SHARE_USAGES))
+
+
 def _counted(event: Raw, name: str) -> bool:
     return event["regarding"]["name"] == name and "series" in event
 
@@ -108,6 +116,7 @@ ALL_LIVES = LIVES | {
     "with a volume": Life(_with_a_volume, {"n1": 1}),
     "with a claim": Life(_with_a_claim, {"n1": 1}),
     "within a quota": Life(_within_a_quota, {"n1": 1}),
+    "after an old account": Life(_after_an_old_account, {"n1": 1}),
 }
 """The lives of the fault matrix, and those for rights only."""
 

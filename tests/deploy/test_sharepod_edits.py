@@ -1,6 +1,7 @@
 """What a SharePod asks of a GPU cannot be changed once it has that; what is not decided can."""
 
 import json
+import re
 from collections.abc import Callable
 from typing import Any
 
@@ -21,6 +22,8 @@ AS_SCHEDULER = (
     "--as-group=system:masters",
 )
 DECIDED = {"request": "0.3", "memory": "1Gi", "id": "x", "attempt": 1}
+GRACE = "spec.terminationGracePeriodSeconds: "
+KEEPS = "the pod of the SharePod keeps what it was created with"
 ANEW = "delete the SharePod and create it again"
 
 
@@ -95,6 +98,55 @@ def test_all_else_may_change(change: dict[str, Any], create: Create, patch: Patc
     create(sharepod(DECIDED, nodeName="n1"))
 
     assert "patched" in patch(change)
+
+
+LATE: dict[str, tuple[dict[str, Any], str]] = {
+    "the image": ({"spec": {"containers": [{"name": "main", "image": "b"}]}}, "spec.containers: "),
+    "a field that it had not": ({"spec": {"terminationGracePeriodSeconds": 1}}, GRACE),
+    "a field that it has no more": (
+        {"spec": {"restartPolicy": None, "terminationGracePeriodSeconds": 1}},
+        f"{GRACE[:-2]}, spec.restartPolicy: ",
+    ),
+}
+WITHOUT_WARNING: dict[str, dict[str, Any]] = {
+    "its labels": {"metadata": {"labels": {"a": "b"}}},
+    "the decision taken back": ACCEPTED["the decision taken back"],
+}
+
+
+@pytest.fixture
+def running(create: Create, cluster: ApiServer, namespace: str) -> None:
+    """The SharePod has a pod."""
+    create(sharepod(DECIDED, nodeName="n1", restartPolicy="Never"))
+    which = ("patch", "shp/probe", "-n", namespace, "--subresource=status", "--type=merge")
+    cluster.kubectl(*which, "-p", json.dumps({"status": {"phase": "Running"}}))
+
+
+@pytest.mark.usefixtures("running")
+@pytest.mark.parametrize(("change", "named"), LATE.values(), ids=LATE.keys())
+def test_what_its_pod_does_not_get_any_more_is_said_and_not_refused(
+    change: dict[str, Any], named: str, patch: Patch, cluster: ApiServer, namespace: str
+) -> None:
+    said = f"{re.escape(named)}.*{KEEPS}"
+    # The edit is accepted, and kubectl fails on its warning alone.
+    with pytest.raises(LabError, match=rf"(?s)Warning: [^\n]*{said}.*1 warning received"):
+        patch(change, "--warnings-as-errors")
+    spec = json.loads(cluster.kubectl("get", "shp/probe", "-n", namespace, "-o", "json"))["spec"]
+    assert {field: spec.get(field) for field in change["spec"]} == change["spec"]
+
+
+@pytest.mark.usefixtures("running")
+@pytest.mark.parametrize("change", WITHOUT_WARNING.values(), ids=WITHOUT_WARNING.keys())
+def test_of_other_edits_nothing_is_said(change: dict[str, Any], patch: Patch) -> None:
+    assert "patched" in patch(change, "--warnings-as-errors")
+
+
+def test_nothing_is_said_before_there_is_a_pod(create: Create, patch: Patch) -> None:
+    create(sharepod(DECIDED, nodeName="n1"))
+
+    assert "patched" in patch(
+        {"spec": {"terminationGracePeriodSeconds": 1}}, "--warnings-as-errors"
+    )
 
 
 def test_it_may_ask_otherwise_as_long_as_nothing_is_decided(create: Create, patch: Patch) -> None:

@@ -8,6 +8,7 @@ import pytest
 
 from fakes import manifests
 from kubeshare.api.finalizer import FINALIZER
+from kubeshare.api.types.constants import GATE
 from kubeshare.lab.control_plane.api_server import ApiServer, wait_until
 from kubeshare.lab.errors import LabError
 
@@ -17,7 +18,8 @@ Raw = dict[str, Any]
 Create = Callable[[Raw], str]
 
 COPY = "kubectl.kubernetes.io/last-applied-configuration"
-POLICIES = ("kubeshare-sharepod-size", "kubeshare-sharepod-annotations")
+POLICIES = tuple(f"kubeshare-sharepod-{which}" for which in ("size", "annotations", "reserved"))
+PROGRAMS = ("scheduler", "device-manager")
 
 
 def container(name: str = "main", **fields: Any) -> Raw:
@@ -26,6 +28,11 @@ def container(name: str = "main", **fields: Any) -> Raw:
 
 def numbered(count: int, **fields: Any) -> list[Raw]:
     return [{"name": f"n{number}", **fields} for number in range(count)]
+
+
+def owners(count: int, **fields: Any) -> list[Raw]:
+    owner = {"apiVersion": "v1", "kind": "ConfigMap", "uid": "0"} | fields
+    return [{"name": f"n{number}"} | owner for number in range(count)]
 
 
 def sharepod(*containers: Raw, metadata: Raw | None = None, **spec: Any) -> Raw:
@@ -64,6 +71,18 @@ REFUSED = {
         sharepod(metadata={"annotations": {"a": "x" * 70_000}}),
         "metadata.labels and metadata.annotations: 70001 characters are more than the 32768",
     ),
+    "too many finalizers": (
+        sharepod(metadata={"finalizers": [f"example.org/n{number}" for number in range(33)]}),
+        "metadata.finalizers: 33 are more than the 32",
+    ),
+    "many owners": (
+        sharepod(metadata={"ownerReferences": owners(400)}),
+        "metadata.ownerReferences: ",
+    ),
+    "an owner with a long name": (
+        sharepod(metadata={"ownerReferences": owners(1, name="n" * 20_000)}),
+        "metadata.ownerReferences: 200",
+    ),
     "a large affinity": (
         sharepod(affinity={"nodeAffinity": {"a": ["x" * 40_000]}}),
         "and the resources of the containers: 400",
@@ -81,6 +100,9 @@ ACCEPTED = {
         container(env=numbered(512, value="x" * 64), args=["x" * 60_000])
     ),
     "kubectl's copy of it": sharepod(metadata={"annotations": {COPY: "x" * 130_000}}),
+    "owners as controllers give them": sharepod(
+        metadata={"ownerReferences": owners(16, controller=False, blockOwnerDeletion=True)}
+    ),
     "lists that are no lists": sharepod(
         container(env=None, args=None), volumes=None, initContainers=None
     ),
@@ -101,7 +123,27 @@ def test_accepts(manifest: Raw, create: Create) -> None:
     assert "created" in create(manifest)
 
 
-@pytest.mark.parametrize("program", ["scheduler", "device-manager"])
+@pytest.mark.parametrize(
+    ("field", "value"),
+    [("finalizers", [f"example.org/n{n}" for n in range(33)]), ("ownerReferences", owners(400))],
+)
+def test_refuses_them_in_an_update_too(
+    field: str, value: object, create: Create, cluster: ApiServer, namespace: str
+) -> None:
+    create(sharepod())
+    which = ("shp/probe", "-n", namespace, "--type=json", "--patch-file=/dev/stdin")
+    patch = json.dumps([{"op": "add", "path": f"/metadata/{field}", "value": value}])
+
+    with pytest.raises(LabError, match=rf"metadata\.{field}: .* that a SharePod may have"):
+        cluster.kubectl("patch", *which, stdin=patch)
+
+
+def as_program(name: str) -> tuple[str, str]:
+    account = f"system:serviceaccount:kubeshare-system:kubeshare-{name}"
+    return f"--as={account}", "--as-group=system:masters"
+
+
+@pytest.mark.parametrize("program", PROGRAMS)
 def test_a_decision_about_one_at_the_limit_can_be_written(
     program: str, create: Create, cluster: ApiServer, namespace: str
 ) -> None:
@@ -111,8 +153,7 @@ def test_a_decision_about_one_at_the_limit_can_be_written(
     create(sharepod(metadata={"annotations": {f"a{number}": "" for number in range(128)}}))
     with pytest.raises(LabError, match="129 are more than the 128"):
         annotate("more")
-    account = f"system:serviceaccount:kubeshare-system:kubeshare-{program}"
-    annotate("kubeshare/GPUID", f"--as={account}", "--as-group=system:masters")
+    annotate("kubeshare/GPUID", *as_program(program))
 
 
 @pytest.fixture
@@ -150,14 +191,26 @@ def older(cluster: ApiServer, namespace: str) -> Iterator[Callable[[Raw], None]]
 
 OF_BEFORE = {
     "too large": sharepod(container(args=["x" * 140_000]), metadata={"finalizers": [FINALIZER]}),
+    "too many owners and finalizers": sharepod(
+        metadata={
+            "finalizers": [FINALIZER, *(f"example.org/n{number}" for number in range(64))],
+            "ownerReferences": owners(1000),
+        }
+    ),
     "half of the annotations": sharepod(
         metadata={"finalizers": [FINALIZER], "annotations": {"kubeshare/gpu_request": "0.1"}}
+    ),
+    "the gate of plain pods": sharepod(
+        metadata={"finalizers": [FINALIZER]}, schedulingGates=[{"name": GATE}]
+    ),
+    "the mark of a static pod": sharepod(
+        metadata={"finalizers": [FINALIZER], "annotations": {"kubernetes.io/config.mirror": "a"}}
     ),
 }
 
 
 @pytest.mark.parametrize("manifest", OF_BEFORE.values(), ids=OF_BEFORE.keys())
-def test_one_of_before_a_rule_is_deleted_and_not_changed(
+def test_one_of_before_a_rule_is_reported_about_and_deleted_and_not_changed(
     manifest: Raw, older: Callable[[Raw], None], cluster: ApiServer, namespace: str
 ) -> None:
     older(manifest)
@@ -166,11 +219,39 @@ def test_one_of_before_a_rule_is_deleted_and_not_changed(
 
     with pytest.raises(LabError, match="denied"):
         cluster.kubectl("patch", *which, "--type=merge", "-p", json.dumps(change))
+    for program in PROGRAMS:
+        status = ("--subresource=status", "--type=merge", "-p", '{"status": {"message": "a"}}')
+        cluster.kubectl("patch", *which, *status, *as_program(program))
     cluster.kubectl("delete", *which, "--wait=false")
     remove = [
         {"op": "test", "path": "/metadata/finalizers/0", "value": FINALIZER},
         {"op": "remove", "path": "/metadata/finalizers/0"},
     ]
-    cluster.kubectl("patch", *which, "--type=json", "-p", json.dumps(remove))
+    cluster.kubectl(
+        *("patch", *which, "--type=json", "-p", json.dumps(remove)), *as_program("device-manager")
+    )
+    if len(manifest["metadata"]["finalizers"]) > 1:
+        others = [{"op": "remove", "path": "/metadata/finalizers"}]
+        cluster.kubectl("patch", *which, "--type=json", "-p", json.dumps(others))
 
     assert cluster.kubectl("get", "shp", "-n", namespace, "-o", "name") == ""
+
+
+@pytest.mark.parametrize("count", [2, 1000], ids=["large for its spec", "large for its owners"])
+def test_the_garbage_collector_unblocks_the_owners_of_one_of_before(
+    count: int, older: Callable[[Raw], None], cluster: ApiServer, namespace: str
+) -> None:
+    blocking = owners(count, blockOwnerDeletion=True)
+    args = ["x" * (140_000 if count == 2 else 1)]
+    older(sharepod(container(args=args), metadata={"ownerReferences": blocking}))
+    collector = "system:serviceaccount:kube-system:generic-garbage-collector"
+    by = (f"--as={collector}", "--as-group=system:masters")
+    unblocked = [owner | {"blockOwnerDeletion": False} for owner in blocking]
+    which = ("patch", "shp/probe", "-n", namespace, *by, "--type=merge", "--patch-file=/dev/stdin")
+
+    for owned in (unblocked, unblocked[1:]):
+        patch = json.dumps({"metadata": {"ownerReferences": owned}})
+        cluster.kubectl(*which, stdin=patch)
+
+    stored = json.loads(cluster.kubectl("get", "shp/probe", "-n", namespace, "-o", "json"))
+    assert stored["metadata"]["ownerReferences"] == unblocked[1:]
