@@ -1,125 +1,25 @@
-"""``python -m bench.gpu``: measure, write ``results.json`` and a picture for each figure.
+"""``python -m bench.gpu``: the numbers of this machine's GPU (``--help`` has the options)."""
 
-Figures 6 and 7 with the paper's window are last: if nine minutes are not enough for all, a second
-run draws them (``--only figure-6-window --only figure-7-window``).
-"""
-
-import datetime as dt
-import json
 import sys
-import time
-from pathlib import Path
 
-import click
-import matplotlib as mpl
-
-mpl.use("Agg")
-
-from matplotlib import pyplot as plt
-
-from bench.gpu.clients import Bench, bench
-from bench.gpu.experiment import Experiment, LeftOutError, Result
-from bench.gpu.figure_5 import FIGURE_5
-from bench.gpu.figure_6 import FIGURE_6, FIGURE_6_WINDOW
-from bench.gpu.figure_7 import FIGURE_7, FIGURE_7_WINDOW
-from bench.gpu.figure_12 import FIGURE_12
-from bench.gpu.gpus import describe
-from bench.gpu.kernels import KERNELS, TIME_SLICING
-from bench.gpu.micro import LAUNCH, MEMORY
-from bench.gpu.training import TRAINING
-from bench.report import machine
-
-EXPERIMENTS = (
-    *(LAUNCH, MEMORY, FIGURE_6, FIGURE_5, KERNELS, TIME_SLICING),
-    *(FIGURE_12, FIGURE_7, TRAINING),
-    *(FIGURE_6_WINDOW, FIGURE_7_WINDOW),
-)
-_NAMES = [experiment.name for experiment in EXPERIMENTS]
+from bench.gpu import search_path
 
 
-@click.command(
-    context_settings={"max_content_width": 100},
-    epilog="\b\nExample:\n  python -m bench.gpu --out bench/results/h200\n"
-    "  python -m bench.gpu --fake V100x1 --only figure-6",
-)
-@click.option("--fake", metavar="PROFILE", help="Use a fake GPU, for example V100x1.")
-@click.option(
-    "--out",
-    type=click.Path(file_okay=False, path_type=Path),
-    default=Path("gpu-results"),
-    show_default=True,
-    help="Folder for results.json and the pictures.",
-)
-@click.option("--only", multiple=True, type=click.Choice(_NAMES), help="Some of the experiments.")
-@click.option(
-    "--minutes",
-    type=click.FloatRange(min=0.1),
-    default=9.0,
-    show_default=True,
-    help="What does not fit in is left out, and said so.",
-)
-@click.option(
-    "--pace",
-    type=click.FloatRange(0.05, 1),
-    default=1.0,
-    show_default=True,
-    help="Shortens every measurement: to try the script, not for numbers.",
-)
-def main(fake: str | None, out: Path, only: tuple[str, ...], minutes: float, pace: float) -> None:
-    """Measure what KubeShare does on this machine's first GPU."""
-    wanted = [experiment for experiment in EXPERIMENTS if not only or experiment.name in only]
-    out.mkdir(parents=True, exist_ok=True)
-    deadline = time.monotonic() + 60 * minutes
-    with bench(fake, pace) as place:
-        gpu = describe(place)
-        if gpu is None:
-            click.echo("bench.gpu: no GPU answers; name a fake one: --fake V100x1", err=True)
-            sys.exit(3)
-        measured = {each.name: _measure(each, place, deadline) for each in wanted}
-        results = {
-            "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
-            "command": " ".join(["python -m bench.gpu", *sys.argv[1:]]),
-            "machine": {"gpu": gpu, "pace": pace} | machine(),
-            "results": measured,
-        }
-    (out / "results.json").write_text(json.dumps(results, indent=2) + "\n")
-    for experiment in wanted:
-        _draw(experiment, measured[experiment.name], out)
-    failed = [name for name, result in measured.items() if "error" in result]
-    click.echo(
-        f"results and pictures: {out}" + (f"; failed: {', '.join(failed)}" if failed else "")
-    )
-    sys.exit(1 if failed else 0)
+def main() -> None:
+    """Find what the program needs, then run it."""
+    search_path.extend()
+    missing = search_path.missing()
+    if missing:
+        why = "; ".join(f"{name} ({reason})" for name, reason in missing.items())
+        print(
+            f"bench.gpu: this Python cannot import {why}: put the packages into "
+            f"{search_path.PACKAGES}, as `make gpu-tree` does elsewhere",
+            file=sys.stderr,
+        )
+        sys.exit(2)
+    from bench.gpu.program import main as program  # noqa: PLC0415  before, nothing is found
 
-
-def _measure(experiment: Experiment, place: Bench, deadline: float) -> Result:
-    """A result, or why there is none."""
-    if time.monotonic() + experiment.seconds * place.pace > deadline:
-        click.echo(f"{experiment.name}: left out, no time for it", err=True)
-        return {"left_out": "no time for it"}
-    click.echo(f"{experiment.name}: {experiment.title} …", err=True)
-    begun = time.monotonic()
-    try:
-        result = experiment.run(place)
-    except LeftOutError as error:
-        result = {"left_out": str(error)}
-    except (RuntimeError, OSError, KeyError) as error:
-        result = {"error": f"{type(error).__name__}: {error}"}
-    result["title"] = experiment.title
-    result["took_s"] = round(time.monotonic() - begun, 1)
-    click.echo(json.dumps({experiment.name: result}))
-    return result
-
-
-def _draw(experiment: Experiment, result: Result, out: Path) -> None:
-    if experiment.draw is None or "error" in result or "left_out" in result:
-        return
-    figure, axes = plt.subplots(figsize=(7, 4))
-    axes.set_title(experiment.title)
-    experiment.draw(axes, result)
-    figure.tight_layout()
-    figure.savefig(out / f"{experiment.name}.png", dpi=120)
-    plt.close(figure)
+    program(prog_name="python -m bench.gpu")
 
 
 if __name__ == "__main__":

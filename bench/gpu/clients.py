@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Self
 
+import msgspec
 from msgspec import Struct
 
 from bench.node import machine
@@ -22,6 +23,10 @@ _LINES_AT_MOST = 10_000
 _FIRST_LINE_SECONDS = 60.0
 _LAST_LINE_SECONDS = 0.5
 _DAEMON_SECONDS = 15.0
+
+
+class NoGpuError(Exception):
+    """No GPU answers on this machine."""
 
 
 class Share(Struct, frozen=True):
@@ -81,6 +86,17 @@ class Client:
                 raise RuntimeError(f"{self._process.args!r} ended or hangs before it printed")
             time.sleep(0.02)
 
+    def wait(self, seconds: float) -> int:
+        """The exit code, minus the signal's number where one ended it.
+
+        Raises:
+            RuntimeError: It has not ended by then.
+        """
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            raise RuntimeError(f"{self._process.args!r} still runs after {seconds} s") from None
+
     def finish(self) -> dict[str, Any]:
         """Tell the job to stop, and return the summary that it then prints.
 
@@ -119,6 +135,12 @@ class Bench(Struct, frozen=True):
     environment: dict[str, str]
     profile: str | None
     pace: float
+    work: float
+    """Rounds of arithmetic that the GPU does in a microsecond when it has nothing else to do."""
+
+    def burn(self, *options: str) -> list[str]:
+        """The command line of a job whose kernels do fixed work on all of the GPU."""
+        return machine.burn("--work", str(self.work), *options)
 
     def seconds(self, wanted: float) -> float:
         """A duration, shortened when only the script itself is tried."""
@@ -147,7 +169,7 @@ class Bench(Struct, frozen=True):
                 try:
                     _wait_for_daemon(it, Paths(Path(folder)))
                     own = {key: environment[key] for key in ("KUBESHARE_RUN", "FAKEGPU_STATE")}
-                    yield Bench(self.environment | own, self.profile, self.pace)
+                    yield msgspec.structs.replace(self, environment=self.environment | own)
                 finally:
                     it.terminate()
 
@@ -157,7 +179,7 @@ class Bench(Struct, frozen=True):
             return command
         quota = ["--quota", share.quota] if share.quota else []
         return [
-            *(machine.KUBESHARE, "run", "--request", share.request, "--limit", share.limit),
+            *(*machine.KUBESHARE, "run", "--request", share.request, "--limit", share.limit),
             *("--memory", share.memory, *quota),
             *(["--fake", self.profile] if self.profile else []),
             *("--", *command),
@@ -197,7 +219,7 @@ class Clients:
 
     def start(self, name: str, share: Share | None, *options: str) -> Client:
         """Start ``burn`` with these options."""
-        return self.start_command(name, share, machine.burn(*options))
+        return self.start_command(name, share, self._bench.burn(*options))
 
     def start_command(self, name: str, share: Share | None, command: list[str]) -> Client:
         """Start any job that prints as ``burn`` does."""
@@ -276,4 +298,24 @@ def bench(profile: str | None, pace: float) -> Iterator[Bench]:
     """A run folder with a daemon of its own, ended with the block."""
     with machine.run_folder() as environment:
         environment["PYTHONUNBUFFERED"] = "1"
-        yield Bench(environment=environment, profile=profile, pace=pace)
+        place = Bench(environment=environment, profile=profile, pace=pace, work=0)
+        yield msgspec.structs.replace(place, work=calibrate(place))
+
+
+def calibrate(place: Bench) -> float:
+    """Rounds of `burn`'s work in a microsecond of a GPU that does nothing else.
+
+    Raises:
+        NoGpuError: the driver has none, or it does not answer; the text says what was printed.
+    """
+    done = subprocess.run(
+        machine.burn("--calibrate"),
+        env=place.outside(),
+        capture_output=True,
+        text=True,
+        check=False,
+        timeout=60,
+    )
+    if done.returncode != 0:
+        raise NoGpuError((done.stderr or done.stdout).strip())
+    return float(json.loads(done.stdout)["work"])

@@ -1,12 +1,14 @@
 """What an experiment is: a title, the seconds that it takes, how it is run and drawn."""
 
 from collections.abc import Callable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
-from matplotlib.axes import Axes
 from msgspec import Struct
 
 from bench.gpu.clients import Bench
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 Result = dict[str, Any]
 """What can be written as JSON."""
@@ -31,4 +33,4 @@ class Experiment(Struct, frozen=True):
     title: str
     seconds: float
     run: Callable[[Bench], Result]
-    draw: Callable[[Axes, Result], None] | None = None
+    draw: Callable[["Axes", Result], None] | None = None

@@ -1,9 +1,12 @@
 """Shares, turns and what a turn costs, by how long kernels are; and without KubeShare at all."""
 
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from bench.gpu.clients import Bench, Share
 from bench.gpu.experiment import Experiment, Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _LENGTHS_US = (20, 1_000, 5_000, 20_000, 100_000)
 _REQUESTS = {"a": ".5", "b": ".3", "c": ".2"}
@@ -41,7 +44,7 @@ def _idle_ms(seconds: float, in_use: float, turns: int) -> float:
     return 1e3 * seconds * max(0.0, 1 - in_use) / max(1, turns)
 
 
-def draw(axes: Axes, result: Result) -> None:
+def draw(axes: "Axes", result: Result) -> None:
     """The error against the length of kernels."""
     lengths = [point["kernel_us"] / 1e3 for point in result["points"]]
     axes.plot(lengths, [100 * point["error"] for point in result["points"]], "o-")

@@ -1,4 +1,4 @@
-"""What the library adds to a launch, and what the driver takes for an allocation."""
+"""What a launch, an allocation and an event cost, and which work an event waits for."""
 
 import json
 import subprocess
@@ -35,6 +35,20 @@ def memory(bench: Bench) -> Result:
     return {"rows": rows}
 
 
+def markers(bench: Bench) -> Result:
+    """Which streams' work an event of the context waits for, and ns a call, without the library."""
+    return _printed(bench, [str(native.path("marker-bench"))], None)
+
+
+def entry_points(bench: Bench) -> Result:
+    """Whose functions a program gets by each way, without the library and with it."""
+    program = [sys.executable, "-m", "bench.gpu.entry_points"]
+    return {
+        "bare": _printed(bench, program, None),
+        "shared": _printed(bench, program, _WHOLE),
+    }
+
+
 def _printed(bench: Bench, program: list[str], share: Share | None) -> Result:
     environment = bench.outside() if share is None else bench.environment
     command = bench.command(program, share)
@@ -49,3 +63,5 @@ def _printed(bench: Bench, program: list[str], share: Share | None) -> Result:
 
 LAUNCH = Experiment("launch", "what a launch costs", 30, launch)
 MEMORY = Experiment("memory", "what an allocation takes and is charged", 10, memory)
+MARKERS = Experiment("markers", "what events wait for and cost", 10, markers)
+ENTRY_POINTS = Experiment("entry-points", "whose functions a program gets", 10, entry_points)

@@ -2,12 +2,17 @@
 
 import json
 import os
+import re
+import shutil
 import subprocess
 import sys
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import pytest
+from bench.gpu import search_path
+from bench.gpu.overlap import Ran, overlap_ns, read
 
 ROOT = Path(__file__).parents[2]
 
@@ -71,7 +76,73 @@ def test_what_does_not_fit_in_the_time_is_left_out_and_said_so(tmp_path: Path) -
 
 def test_a_machine_without_a_gpu_is_told_so(tmp_path: Path) -> None:
     done = bench("--only", "memory", "--out", str(tmp_path), fake="")
-    assert (done.returncode, done.stderr) == (
-        3,
-        "bench.gpu: no GPU answers; name a fake one: --fake V100x1\n",
+    assert done.returncode == 3
+    assert re.fullmatch(
+        r"bench.gpu: no GPU answers \(.+\); name a fake one: --fake V100x1\n",
+        done.stderr,
+        re.DOTALL,
     )
+
+
+def test_events_wait_for_the_work_of_every_stream(tmp_path: Path) -> None:
+    done = bench("--only", "markers", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    waits = results(tmp_path)["markers"]["waits"]
+    assert len(waits) == 4
+    assert all(each == {"context": True, "stream": True} for each in waits.values())
+
+
+def test_with_the_library_each_hooked_name_is_the_librarys_by_both_ways(tmp_path: Path) -> None:
+    done = bench("--only", "entry-points", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    points = results(tmp_path)["entry-points"]
+    for way in ("dlsym", "cuGetProcAddress"):
+        assert points["bare"][way]["ours"] == 0
+        assert points["shared"][way]["ours"] > 150
+        assert points["shared"][way]["hooked_but_not_ours"] == []
+
+
+def test_jobs_that_end_in_any_way_leave_no_claim_behind(tmp_path: Path) -> None:
+    done = bench("--only", "exits", "--pace", "0.05", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    exits = results(tmp_path)["exits"]
+    assert exits["claims_left"] == 0
+    assert {code.partition(": ")[2] for code in exits["codes"]} == {"exit code 0", "exit code -9"}
+    assert exits["rate_after"] > 0.5 * exits["rate_before"] > 0
+
+
+def test_kernels_that_ran_at_once_are_seen_by_their_stamps(tmp_path: Path) -> None:
+    file = tmp_path / "stamps"
+    file.write_text("10 20\n30 40\n")
+    beside = [Ran(0, 12), Ran(18, 31), Ran(40, 50)]
+    assert overlap_ns(list(read(file)), beside) == 2 + 2 + 1
+    assert overlap_ns(list(read(file)), [Ran(20, 30)]) == 0
+
+
+def test_a_copied_tree_runs_without_pip_git_or_make(tmp_path: Path) -> None:
+    tree = tmp_path / "tree"
+    for name in ("bench", "src", "native/driver_api"):
+        shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("results"))
+    (tree / "native" / "build").symlink_to(ROOT / "native" / "build")
+    where = {name: Path(str(find_spec(name).origin)) for name in search_path.NEEDED}  # type: ignore[union-attr]
+    bare = [sys._base_executable, "-S", "-m", "bench.gpu", "--fake", "V100x1"]  # type: ignore[attr-defined]
+    command = [*bare, "--only", "markers", "--out", str(tmp_path / "out")]
+    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+
+    def run() -> subprocess.CompletedProcess[str]:
+        return subprocess.run(
+            command, cwd=tree, env=environment, capture_output=True, text=True, check=False
+        )
+
+    refused = run()
+    assert refused.returncode == 2
+    assert "cannot import click" in refused.stderr
+    assert str(tree / "packages") in refused.stderr
+    (tree / "packages").mkdir()
+    for name, module in where.items():
+        source = module.parent if module.name == "__init__.py" else module
+        (tree / "packages" / source.name).symlink_to(source)
+        assert source.stem == name
+    done = run()
+    assert done.returncode == 0, done.stderr
+    assert results(tmp_path / "out")["markers"]["context_events"] is True

@@ -1,11 +1,13 @@
 """Figure 5: how much of a GPU an inference server uses, by the rate of its requests."""
 
 from itertools import pairwise
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from bench.gpu.clients import Bench, Share
 from bench.gpu.experiment import Experiment, Result
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _KERNEL_US = 10_000
 _RATES = (10, 20, 40, 60, 80)
@@ -37,7 +39,7 @@ def run(bench: Bench) -> Result:
     return {"kernel_us": _KERNEL_US, "points": points, "rises_with_rate": rises}
 
 
-def draw(axes: Axes, result: Result) -> None:
+def draw(axes: "Axes", result: Result) -> None:
     """Used against needed."""
     rates = [point["rate"] for point in result["points"]]
     axes.plot(rates, [point["used"] for point in result["points"]], "o-", label="used")

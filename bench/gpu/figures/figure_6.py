@@ -4,11 +4,14 @@ Twice: by the decayed average of use that KubeShare compares, and by the paper's
 window of ten seconds, after which a newcomer has caught up with the others.
 """
 
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from bench.gpu.clients import Bench, Share, Stretch
 from bench.gpu.experiment import Experiment, Result
 from kubeshare.demo.figure import JOBS, STAGES, Stage, targets
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 _KERNEL_US = 1000
 _KERNELS = ("--kernel-us", str(_KERNEL_US), "--inflight", "8", "--seconds", "600")
@@ -50,7 +53,7 @@ def _stage(stage: Stage, seen: Stretch) -> Result:
     }
 
 
-def draw(axes: Axes, result: Result) -> None:
+def draw(axes: "Axes", result: Result) -> None:
     """Bars of throughput beside marks of the target, a group for each stage."""
     stages = result["stages"]
     for place, job in enumerate(_SHARES):

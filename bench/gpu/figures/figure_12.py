@@ -1,42 +1,45 @@
 """Figure 12: pairs of jobs on one GPU, and how much each slows the other."""
 
 from itertools import combinations_with_replacement
-
-from matplotlib.axes import Axes
+from typing import TYPE_CHECKING
 
 from bench.gpu.clients import Bench, Share
 from bench.gpu.experiment import Experiment, Result
 
-_JOBS = {
-    "light": (".45", "--kernel-us", "2000", "--busy-ms", "40", "--idle-ms", "60"),
-    "heavy": (".45", "--kernel-us", "2000", "--inflight", "8"),
-}
-"""Request and `burn`'s options: one that leaves the GPU idle more than half the time, one never."""
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+_KERNEL_US = 2000
+_RATES = {"A": 150, "B": 375}
+"""Requests a second of a kernel each: A needs .3 of the GPU, B .75."""
+
+_REQUEST = ".45"
+"""What both ask for: A more than it needs, B less."""
 
 
 def run(bench: Bench) -> Result:
     """Throughput of each job beside another, over its own when it has the GPU to itself."""
-    alone = {name: _rates(bench, (name,))[0] for name in _JOBS}
+    alone = {name: _rates(bench, (name,))[0] for name in _RATES}
     pairs = []
-    for pair in combinations_with_replacement(_JOBS, 2):
+    for pair in combinations_with_replacement(_RATES, 2):
         rates = _rates(bench, pair)
         slowdown = [
             alone[name] / rate if rate else 0.0 for name, rate in zip(pair, rates, strict=True)
         ]
         pairs.append({"pair": pair, "rates": rates, "slowdown": slowdown})
-    return {"alone_per_s": alone, "pairs": pairs}
+    return {"kernel_us": _KERNEL_US, "alone_per_s": alone, "pairs": pairs}
 
 
 def _rates(bench: Bench, names: tuple[str, ...]) -> list[float]:
     with bench.clients() as clients:
         for place, name in enumerate(names):
-            request, *options = _JOBS[name]
-            clients.start(f"{name}-{place}", Share(request), *options, "--seconds", "600")
-        seen = clients.watch(bench.seconds(2), bench.seconds(5))
+            rate = ("--kernel-us", str(_KERNEL_US), "--rate", str(_RATES[name]))
+            clients.start(f"{name}-{place}", Share(_REQUEST), *rate, "--seconds", "600")
+        seen = clients.watch(bench.seconds(2), bench.seconds(8))
         return [seen.rates[f"{name}-{place}"] for place, name in enumerate(names)]
 
 
-def draw(axes: Axes, result: Result) -> None:
+def draw(axes: "Axes", result: Result) -> None:
     """Two bars for each pair."""
     pairs = result["pairs"]
     for place in (0, 1):
@@ -48,4 +51,4 @@ def draw(axes: Axes, result: Result) -> None:
     axes.legend(frameon=False)
 
 
-FIGURE_12 = Experiment("figure-12", "how much pairs of jobs slow each other", 45, run, draw)
+FIGURE_12 = Experiment("figure-12", "how much pairs of jobs slow each other", 60, run, draw)

@@ -1,0 +1,1 @@
+"""The figures of the KubeShare paper that are about one GPU."""
