@@ -18,7 +18,8 @@ from bench.placement import (
     waiting,
 )
 from bench.report import print_machine, summarize
-from bench.tokens import figure_6, forced_drain, handover, shares
+from bench.simulator import speed
+from bench.tokens import figure_6, forced_drain, handover, mixes, shares
 
 _ALL = (
     ("node", startup.run),
@@ -30,12 +31,14 @@ _ALL = (
     ("placement", in_cluster.run),
     ("placement", extender.run),
     ("placement", waiting.run),
+    ("simulator", speed.run),
     ("node", alone.run),
     ("node", allocation.run),
     ("node", process_start.run),
     ("tokens", forced_drain.run),
     ("tokens", figure_6.run),
     ("tokens", shares.run),
+    ("tokens", mixes.run),
     ("tokens", handover.run),
 )
 

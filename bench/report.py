@@ -133,7 +133,7 @@ def machine() -> dict[str, Any]:
         "load": round(os.getloadavg()[0], 2),
         "kernel": platform.release(),
         "python": platform.python_version(),
-        "commit": _git("rev-parse", "--short", "HEAD"),
+        "commit": _git("rev-parse", "--short", "HEAD") or _packed_commit(),
         "uncommitted_changes": bool(_git("status", "--porcelain")),
         "started": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "arguments": sys.argv[1:],
@@ -190,6 +190,12 @@ def _cpu() -> str:
         if text.startswith("model name"):
             return text.partition(":")[2].strip()
     return platform.machine()
+
+
+def _packed_commit() -> str:
+    """What `make gpu-tree` wrote into a tree without git; empty where it did not."""
+    file = _ROOT / "COMMIT"
+    return file.read_text().strip() if file.exists() else ""
 
 
 def _git(*arguments: str) -> str:

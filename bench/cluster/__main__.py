@@ -1,13 +1,19 @@
 """``make bench-cluster``: one JSON line a number; exit code 1 when a goal is missed.
 
-With ``--before COMMIT`` another line for each number of that commit, and their ratio.
+First SharePods a second on a real API server, then what a large cluster costs our programs beside
+an API server in memory. ``--rate`` prints the first alone, and so does ``--before COMMIT``, with
+another line for each number of that commit, and their ratio.
 """
 
 import argparse
 import sys
 
-from bench.cluster import beside, rate
+from bench.cluster import beside, drain, rate, start
+from bench.placement import gang, waiting
 from bench.report import print_machine, report_runs, summarize
+
+_WAITING = ((10_000, 100), (start.GPUS, 1_000))
+"""GPUs of a full cluster, and the SharePods that wait for one of them."""
 
 
 def main() -> int:
@@ -19,6 +25,7 @@ def main() -> int:
     parser.add_argument(
         "--runs", type=int, help="each on a control plane of its own; 3, or 1 with --full"
     )
+    parser.add_argument("--rate", action="store_true", help="only SharePods a second")
     parser.add_argument("--before", help="a commit to run in turns with this one")
     options = parser.parse_args()
     small = rate.Size(options.nodes, options.sharepods, rate.SMALL.idle_seconds)
@@ -27,7 +34,14 @@ def main() -> int:
     print_machine()
     if options.before:
         return summarize(beside.compare(options.before, size, runs))
-    return summarize(report_runs([rate.run(size) for _ in range(runs)]))
+    met = report_runs([rate.run(size) for _ in range(runs)])
+    if not options.rate:
+        met += [each for gpus, waiters in _WAITING for each in waiting.run((gpus,), waiters)]
+        met += waiting.run((start.GPUS,), 1_000, selecting=True)
+        met += gang.run()
+        met += drain.run()
+        met += start.run(start.GPUS, start.SHAREPODS_IN_ALL)
+    return summarize(met)
 
 
 if __name__ == "__main__":

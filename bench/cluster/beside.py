@@ -61,7 +61,7 @@ def compare(commit: str, size: Size, runs: int) -> list[Met]:
 
 def _run(tree: Path, size: Size) -> _Lines:
     """One run with the programs of a source tree: name of a number -> its line."""
-    counts = (f"--nodes={size.nodes}", f"--sharepods={size.sharepods}", "--runs=1")
+    counts = ("--rate", f"--nodes={size.nodes}", f"--sharepods={size.sharepods}", "--runs=1")
     done = subprocess.run(
         [sys.executable, "-m", "bench.cluster", *counts],
         cwd=_ROOT,

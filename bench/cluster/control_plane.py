@@ -1,12 +1,13 @@
 """An API server with KubeShare installed, a kube-scheduler, and our programs as processes."""
 
+import asyncio
 import os
 import re
 import ssl
 import sys
 import urllib.request
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from functools import partial
 from pathlib import Path
@@ -36,6 +37,9 @@ MODULES = {
     EXTENDER: ("kubeshare.extender",),
 }
 _STOCK = {"etcd", "kube-apiserver", "kube-scheduler"}
+_LOOK_SECONDS = 1.0
+"""Seconds between two looks whether our programs run."""
+_LAST_LINES = 15
 _TICKS = os.sysconf("SC_CLK_TCK")
 _WRITES = re.compile(
     r'^apiserver_request_total\{[^}]*verb="(?:POST|PUT|PATCH|APPLY|DELETE)"[^}]*\} (\S+)$',
@@ -130,9 +134,34 @@ class Cluster:
             self._running[name] = processes.start(argv, log, {"POD_NAME": f"{name}-0"})
             wait_until(partial(_ready, port), f"{name} to be ready ({log})")
 
+    async def until(self, event: asyncio.Event, seconds: float) -> None:
+        """Wait for an event that only comes while our programs run.
+
+        Raises:
+            TimeoutError: it has not come in time.
+            RuntimeError: a program has ended.
+        """
+        async with asyncio.timeout(seconds):
+            while not event.is_set():
+                check_running(self._running, self.log)
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(event.wait(), _LOOK_SECONDS)
+
     def log(self, name: str) -> Path:
         """Where a program has written."""
         return self.server.settings.folder / f"{name}.log"
+
+
+def check_running(running: Mapping[str, processes.Process], log: Callable[[str], Path]) -> None:
+    """Check that programs run, by name.
+
+    Raises:
+        RuntimeError: one has ended; with the last lines of its log.
+    """
+    for name, process in running.items():
+        if not processes.alive(process):
+            lines = processes.tail(log(name), _LAST_LINES)
+            raise RuntimeError(f"{name} has ended, so nothing is measured; it wrote last:\n{lines}")
 
 
 @contextmanager

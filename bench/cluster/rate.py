@@ -94,8 +94,7 @@ async def _measure(there: Cluster, size: Size) -> list[Sample]:
         async with kubelets.at_work():
             before, writes = there.cpu(), there.writes()
             await _apply(client, size, times)
-            async with asyncio.timeout(_ALL_RUN_SECONDS):
-                await times.all_ran.wait()
+            await there.until(times.all_ran, _ALL_RUN_SECONDS)
             writes = there.writes() - writes
             await _settle(there)
             after, asked = there.cpu(), there.asked()
@@ -219,10 +218,10 @@ def _of_writes(asked: dict[str, Counter[tuple[str, str, str]]], size: Size) -> l
                 reads[f"{name}: {what}"] += count
             elif verb in _WRITES:
                 own = (verb, resource) in _OF_A_VGPU and namespace in ("", NAMESPACE)
-                (per_vgpu if own else per_sharepod)[what] += count
+                (per_vgpu if own else per_sharepod)[f"{name}: {what}"] += count
                 vgpus += count if what == "create vgpus" else 0
     # Marking a vGPU as active is a patch of its status too.
-    per_sharepod["patch vgpus/status"] -= vgpus
+    per_sharepod[f"{DEVICES}: patch vgpus/status"] -= vgpus
     total = sum(per_sharepod.values()) / size.sharepods
     read = sum(reads.values()) / size.sharepods
     return [

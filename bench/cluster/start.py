@@ -41,6 +41,7 @@ GPUS: Final = 40_000
 SHAREPODS_IN_ALL: Final = 100_000
 PROGRAMS: Final = ("scheduler", "device-manager")
 MEMORY_GOAL_MIB: Final = 800
+OBJECT_GOAL_KIB: Final = 6.0
 _OF_A_NODE: Final = 8
 _GIB: Final = 1 << 30
 _TIME: Final = "2026-11-21T23:50:00Z"
@@ -58,6 +59,11 @@ def run(gpus: int, sharepods: int) -> list[Met]:
             met += [
                 report(f"{what}: longest step, ms", at_most(GOAL_SECONDS * 1e3), found["step_ms"]),
                 report(f"{what}: resident memory, MiB", at_most(MEMORY_GOAL_MIB), found["mib"]),
+                report(
+                    f"{what}: memory of a SharePod with all that belongs to it, KiB",
+                    at_most(OBJECT_GOAL_KIB),
+                    (found["mib"] - found["empty_mib"]) * 1024 / sharepods,
+                ),
                 report(f"{what}: processor time of the start, s", at_most(60), found["cpu_s"]),
             ]
     return met
@@ -82,6 +88,7 @@ async def _start(name: str, gpus: int, sharepods: int, *, waits: bool) -> dict[s
     steps = StepTimes()
     steps.exclude(server, "_answer")
     built = asyncio.Event()
+    empty = _resident_mib()
 
     async def set_built() -> None:
         built.set()
@@ -94,6 +101,7 @@ async def _start(name: str, gpus: int, sharepods: int, *, waits: bool) -> dict[s
             await (program.wait_for_sync() if waits else built.wait())
             await asyncio.sleep(0.5)
             found = {"cpu_s": time.process_time() - began, "mib": _resident_mib()}
+            found["empty_mib"] = empty
         running.cancel()
         with suppress(asyncio.CancelledError):
             await running

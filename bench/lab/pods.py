@@ -8,7 +8,11 @@ from typing import Any
 
 from bench.lab.steps import CREATED, Steps
 from kubeshare.api.types import core_v1
-from kubeshare.api.types.constants import NVIDIA_DRA_DRIVER, WHOLE_GPU_RESOURCE
+from kubeshare.api.types.constants import (
+    ANNOTATION_NUDGED,
+    NVIDIA_DRA_DRIVER,
+    WHOLE_GPU_RESOURCE,
+)
 from kubeshare.api.types.v1 import SHAREPODS, VGPU, VGPUS
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
@@ -38,17 +42,20 @@ class Bench:
         vgpus: all vGPUs.
         sharepods: all SharePods.
         steps: when each reached which step.
+        repeated: of each pod whose start was repeated by the device manager, when it first was.
     """
 
     def __init__(self, client: Client) -> None:
         self._client = client
         self._names = count()
         self._news = asyncio.Event()
+        self._created: dict[str, float] = {}
         self._ran: dict[str, float] = {}
         self.pods = Reflector(client, core_v1.PODS)
         self.vgpus: Reflector[VGPU] = Reflector(client, VGPUS.into(VGPU))
         self.sharepods: Reflector[Raw] = Reflector(client, SHAREPODS)
         self.steps = Steps()
+        self.repeated: dict[str, float] = {}
         self.sharepods.subscribe(lambda change: self._note_sharepod(change.object))
         self.pods.subscribe(lambda change: self._note(change.object))
         self.vgpus.subscribe(lambda change: self._note_vgpu(change.object))
@@ -75,6 +82,8 @@ class Bench:
 
     def _note(self, pod: core_v1.Pod) -> None:
         self.steps.of_pod(pod)
+        if ANNOTATION_NUDGED in pod.metadata.annotations:
+            self.repeated.setdefault(pod.metadata.name, _now())
         if pod.status.phase == "Running" and pod.metadata.name not in self._ran:
             self._ran[pod.metadata.name] = _now()
         self._news.set()
@@ -115,6 +124,7 @@ class Bench:
     async def _start_and_end(self, kind: Resource[Any], spec: Any, number: int) -> list[float]:
         names = list(self._new_names(kind, number))
         created = {name: _now() for name in names}
+        self._created |= created
         await asyncio.gather(*(self.create(kind, name, spec) for name in names))
         await self.until(lambda: all(name in self._ran for name in names), f"{names} to run")
         took = [self._ran[name] - created[name] for name in names]
@@ -141,6 +151,10 @@ class Bench:
         await self._client.delete(SHAREPODS, second, NAMESPACE)
         await self.until(lambda: not self._left([first, second]), f"{second} to go")
         return self._ran[second] - freed
+
+    def repeated_after(self) -> list[float]:
+        """Of each start that was repeated, the seconds from creation to the first repetition."""
+        return [at - self._created[name] for name, at in self.repeated.items()]
 
     def holders(self) -> set[str]:
         """The names of all that hold a share of a GPU."""

@@ -65,6 +65,12 @@ async def _measure(lab: Lab, times: int) -> list[Met]:
         _report_worst("pods with a claim of another driver", claim + claim_again, goal=False),
         report("starts that a kubelet has refused at first", NO_GOAL, refused),
         report(
+            "starts of SharePods that the device manager has repeated",
+            NO_GOAL,
+            len(bench.repeated),
+            repeated_after_s=[round(one, 3) for one in bench.repeated_after()],
+        ),
+        report(
             "create to Running on a warm vGPU, by that of a pod with a claim of another driver",
             at_most(1.05),
             median(warm) / median(claim_again),

@@ -50,7 +50,7 @@ def _launch(environment: dict[str, str]) -> Met:
     )
     return report(
         "launch through the open gate, ns added",
-        at_most(10),
+        at_most(8),
         differences(shared, bare),
         without=bare,
         with_library=shared,

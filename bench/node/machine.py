@@ -10,7 +10,7 @@ from pathlib import Path
 
 from kubeshare import fakegpu, native
 
-KUBESHARE = str(Path(sys.executable).parent / "kubeshare")
+KUBESHARE = (sys.executable, "-m", "kubeshare")
 
 
 @contextmanager
@@ -42,7 +42,7 @@ def end_daemon(folder: Path) -> None:
 def kubeshare_run(request: str, limit: str, profile: str, memory: str = "1Gi") -> list[str]:
     """The beginning of a command line that gives the rest a share."""
     return [
-        *(KUBESHARE, "run", "--request", request, "--limit", limit),
+        *(*KUBESHARE, "run", "--request", request, "--limit", limit),
         *("--memory", memory, "--fake", profile, "--"),
     ]
 

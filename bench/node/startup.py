@@ -25,7 +25,7 @@ def run() -> list[Met]:
         shared, bare = interleave(
             _RUNS, lambda: seconds(share, environment), lambda: seconds(["true"], environment)
         )
-        helps = [seconds([machine.KUBESHARE, "--help"], environment) for _ in range(_RUNS)]
+        helps = [seconds([*machine.KUBESHARE, "--help"], environment) for _ in range(_RUNS)]
     return [
         report("kubeshare --help, ms", less_than(150), [1000 * each for each in helps]),
         report(

@@ -225,7 +225,7 @@ def _plan() -> Met:
 def _plan_seconds(path: Path) -> float:
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     with Path("/dev/null").open("wb") as nowhere:
-        command = [KUBESHARE, "plan", str(path), "-o", "json"]
+        command = [*KUBESHARE, "plan", str(path), "-o", "json"]
         subprocess.run(command, stdout=nowhere, check=True)
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime

@@ -32,34 +32,52 @@ _GIB = 1 << 30
 _HALF = 500_000
 _ROUNDS = 3
 _EVENTS = 20
+_IDLE_SECONDS = 10.0
 
 Raw = dict[str, Any]
 
 
-def run(sizes: tuple[int, ...] = SIZES, waiting: int = WAITING) -> list[Met]:
-    """All sizes."""
-    return [met for gpus in sizes for met in asyncio.run(_measure(gpus, waiting))]
+def run(
+    sizes: tuple[int, ...] = SIZES, waiting: int = WAITING, *, selecting: bool = False
+) -> list[Met]:
+    """All sizes.
+
+    Args:
+        sizes: GPUs.
+        waiting: SharePods that wait.
+        selecting: whether each of them selects its nodes in its own words.
+    """
+    return [
+        met for gpus in sizes for met in asyncio.run(_measure(gpus, waiting, selecting=selecting))
+    ]
 
 
-async def _measure(gpus: int, waiting: int) -> list[Met]:
-    cluster = _FullCluster(gpus)
-    program = scheduler_program(
+def program_of(cluster: "FullCluster") -> Program:
+    """The scheduler that is measured."""
+    return scheduler_program(
         cluster.server.client("scheduler"), policy("locality"), instance="bench"
     )
+
+
+async def _measure(gpus: int, waiting: int, *, selecting: bool) -> list[Met]:
+    cluster = FullCluster(gpus)
+    program = program_of(cluster)
     running = asyncio.create_task(program.run())
     try:
         await until(lambda: not list(program.not_ready()), seconds=300.0)
         for number in range(waiting):
-            cluster.add_waiting(number)
+            cluster.add_waiting(number, affinity=_not_in(f"zone-{number}") if selecting else {})
         began = time.process_time()
         await until(lambda: _pending(program) >= waiting, seconds=3000.0)
         await cluster.settled()
         submitted = time.process_time() - began
         gc.collect()
         gc.freeze()
-        size = f"{waiting} waiting SharePods, {gpus} GPUs"
+        selectors = f" with {waiting} selectors" if selecting else ""
+        size = f"{waiting} waiting SharePods{selectors}, {gpus} GPUs"
         return [
             report(f"{size}: to report all of them at first, s", at_most(60), submitted),
+            report(f"{size}: while nothing happens, of a core", at_most(0.01), await _idle()),
             *await _changes(cluster, program, size, waiting),
         ]
     finally:
@@ -69,7 +87,14 @@ async def _measure(gpus: int, waiting: int) -> list[Met]:
             await running
 
 
-async def _changes(cluster: "_FullCluster", program: Program, size: str, waiting: int) -> list[Met]:
+async def _idle() -> float:
+    """The part of a core that is used while nothing happens."""
+    began = time.process_time()
+    await asyncio.sleep(_IDLE_SECONDS)
+    return (time.process_time() - began) / _IDLE_SECONDS
+
+
+async def _changes(cluster: "FullCluster", program: Program, size: str, waiting: int) -> list[Met]:
     useless, taken, heartbeats, freed = [], [], [], []
     for number in range(_ROUNDS):
         useless.append(await cluster.cost(cluster.free, number, 10_000) / waiting * 1e3)
@@ -106,10 +131,16 @@ def _decisions(program: Program, outcome: str) -> float:
     return program.registry.get_sample_value(name, {"outcome": outcome}) or 0.0
 
 
-class _FullCluster:
-    """Shared nodes whose GPUs have two holders of a half each."""
+class FullCluster:
+    """Shared nodes whose GPUs have two holders of a half each.
 
-    def __init__(self, gpus: int) -> None:
+    Args:
+        gpus: how many.
+        holders: a letter for each holder of a GPU.
+    """
+
+    def __init__(self, gpus: int, holders: str = "ab") -> None:
+        self._holders = holders
         self.server = FakeApiServer()
         self.nodes = gpus // _GPUS
         for number in range(self.nodes):
@@ -135,7 +166,7 @@ class _FullCluster:
         for device in devices:
             name = static_name(f"{device['uuid']}")
             spec = {"nodeName": node, "uuid": device["uuid"], "model": "V100", "pool": "static"}
-            holders = [_holder(f"{name}-{side}", _HALF) for side in "ab"]
+            holders = [_holder(f"{name}-{side}", _HALF) for side in self._holders]
             self.server.seed(
                 VGPUS,
                 {
@@ -145,11 +176,16 @@ class _FullCluster:
                 },
             )
 
-    def add_waiting(self, number: int) -> None:
+    def add_waiting(
+        self, number: int, *, affinity: Raw | None = None, metadata: Raw | None = None
+    ) -> None:
         """A SharePod of more than anybody gives back but in :meth:`free` of a half."""
         gpu = {"request": "0.3", "limit": "1", "memory": str(1 << 20)}
         spec = {"gpu": gpu, "containers": [{"name": "main", "image": "train:1"}]}
-        self.server.seed(SHAREPODS, {"metadata": _meta(f"waits-{number}"), "spec": spec})
+        if affinity:
+            spec["affinity"] = affinity
+        meta = _meta(f"waits-{number}") | (metadata or {})
+        self.server.seed(SHAREPODS, {"metadata": meta, "spec": spec})
 
     def free(self, number: int, micros: int) -> None:
         """The first holder of a GPU gives so much back."""
@@ -196,6 +232,13 @@ class _FullCluster:
 
 def _first_gpu(node: int) -> str:
     return static_name(f"GPU-node-{node}-0")
+
+
+def _not_in(zone: str) -> Raw:
+    """Any node but those of a zone that has none."""
+    terms = [{"matchExpressions": [{"key": "zone", "operator": "NotIn", "values": [zone]}]}]
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": terms}}
+    return {"nodeAffinity": required}
 
 
 def _meta(name: str) -> Raw:
