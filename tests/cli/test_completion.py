@@ -76,6 +76,32 @@ def test_bash_completes_after_the_line_of_the_page(path: str) -> None:
     assert (done.stdout, done.stderr) == ("inspect install\n", "")
 
 
+@pytest.mark.parametrize("shell", ["bash", "zsh", "fish"])
+def test_a_shells_script_asks_the_program_for_words(
+    shell: str, path: str, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert front_door.main(["completion", shell]) == 0
+    asked = f"_KUBESHARE_COMPLETE={shell}_complete"
+    assert asked in capsys.readouterr().out
+    variable, _, value = asked.partition("=")
+    # Fish has its words in COMP_WORDS, and the one to complete in COMP_CWORD.
+    words = {"COMP_WORDS": "kubeshare un", "COMP_CWORD": "un" if shell == "fish" else "1"}
+    answered = subprocess.run(
+        ["kubeshare"],
+        env=os.environ | {"PATH": path, variable: value} | words,
+        capture_output=True,
+        text=True,
+        timeout=DEADLINE_S,
+        check=True,
+    ).stdout
+    assert "uninstall" in answered
+
+
+def test_a_shell_that_is_not_known_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
+    assert front_door.main(["completion", "csh"]) == 2
+    assert "'bash', 'zsh', 'fish'" in capsys.readouterr().err
+
+
 @pytest.fixture
 def node(apiserver: ApiServer) -> Iterator[str]:
     """A node that offers GPU memory, beside one that does not."""
@@ -88,6 +114,30 @@ def node(apiserver: ApiServer) -> Iterator[str]:
     yield NODE
     for name in names:
         apiserver.kubectl("delete", "node", name)
+
+
+@pytest.mark.apiserver
+def test_kubectl_runs_the_plugins_without_a_warning(apiserver: ApiServer, path: str) -> None:
+    # It also warns of folders that do not exist, such as the machine may have in its own.
+    there = ":".join(each for each in path.split(":") if Path(each).is_dir())
+
+    def kubectl(*words: str) -> tuple[str, str]:
+        done = subprocess.run(
+            [apiserver.programs / "kubectl", *words],
+            env=os.environ | {"PATH": there, "KUBECONFIG": str(apiserver.kubeconfig)},
+            capture_output=True,
+            text=True,
+            timeout=DEADLINE_S,
+            check=True,
+        )
+        return done.stdout, done.stderr
+
+    listed, errors = kubectl("plugin", "list", "--name-only")
+    assert {"kubectl-kubeshare", "kubectl-inspect-gpushare"} <= set(listed.split())
+    assert errors == ""
+    text, errors = kubectl("kubeshare", "doctor", "--help")
+    assert text.startswith("Usage: kubectl kubeshare doctor")
+    assert errors == ""
 
 
 @pytest.mark.apiserver

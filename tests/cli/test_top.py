@@ -57,6 +57,21 @@ def test_memory_that_is_not_limited_to_what_is_reserved_is_shown() -> None:
     assert title.endswith("1Gi of 16Gi given")
 
 
+def test_memory_of_the_host_is_shown_where_some_is_pinned() -> None:
+    ((_, _, (line,)),) = by_gpu([{**CLAIM, "hostMemoryBytes": 3 * 2**30}])
+
+    assert line[6] == "512Mi/1Gi + 3Gi of the host"
+
+
+def test_memory_beyond_the_gpus_is_shown_where_it_is_oversubscribed() -> None:
+    claim = {**CLAIM, "memoryTotalBytes": 24 * 2**30, "memoryPhysicalBytes": 16 * 2**30}
+
+    ((_, title, (line,)),) = by_gpu([{**claim, "memorySpilledBytes": 128 * 2**20}])
+
+    assert title.endswith("1Gi of 24Gi given, 16Gi on the GPU")
+    assert line[6] == "512Mi/1Gi (128Mi managed)"
+
+
 def test_holders_stand_under_their_gpu_the_largest_request_first() -> None:
     claims = [
         {**CLAIM, "gpu": "GPU-b", "holder": "alone"},

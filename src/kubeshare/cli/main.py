@@ -32,6 +32,14 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
         "run": ("kubeshare.cli.run:run", "Run a command on a share of one of this machine's GPUs."),
         "top": ("kubeshare.cli.top:top", "Watch who holds this machine's GPUs, and how much."),
         "plan": ("kubeshare.cli.plan:plan", "Say where pods of a scenario file would be placed."),
+        "sim": (
+            "kubeshare.cli.simulate.command:simulate",
+            "Run jobs on a simulated cluster, and compare policies.",
+        ),
+        "reproduce": (
+            "kubeshare.cli.reproduce.command:reproduce",
+            "Run figures and tables of the papers again.",
+        ),
         "explain": (
             "kubeshare.cli.explain.command:explain",
             "Say where a pod of a cluster went or would go, and why not elsewhere.",
@@ -44,12 +52,24 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "kubeshare.cli.topo.command:topo",
             "Show how the GPUs of a node are linked.",
         ),
+        "usage": (
+            "kubeshare.cli.usage.command:usage",
+            "Report who used how much of the GPUs.",
+        ),
         "migrate": (
             "kubeshare.cli.migrate.command:migrate",
             "Move a cluster of gpushare or gpu-manager, whose pods run on.",
         ),
         "lab": ("kubeshare.cli.lab:lab", "A real Kubernetes with fake GPUs on this machine."),
         "install": ("kubeshare.cli.install:install", "Install KubeShare on a cluster."),
+        "doctor": (
+            "kubeshare.cli.doctor:doctor",
+            "Check what a cluster or a node needs, and say what mends it.",
+        ),
+        "completion": (
+            "kubeshare.cli.shell_completion:completion",
+            "Let a shell complete kubeshare's commands.",
+        ),
         "extender": (
             "kubeshare.cli.extender:extender",
             "Configure a kube-scheduler that calls the extender of gpushare.",

@@ -39,7 +39,9 @@ def top(*, once: bool, output: str, interval: float, run_folder: Path | None) ->
 
     SHARE is the fraction of the GPU's time that a holder used recently (an average
     that decays with a time constant of two seconds), TIME what it was charged
-    in all, WAIT how long it waited for its turn on average and at most.
+    in all, MEMORY what its processes hold of the GPU and what they may, with the
+    memory of the host that they pinned for GPUs, WAIT how long it waited for its
+    turn on average and at most.
     """
     paths = Paths(run_folder or default_run_folder())
     show = _print_json if output == "json" else _print_table
@@ -103,9 +105,12 @@ def _title(gpu: str, claims: list[dict[str, Any]]) -> str:
     live = [claim for claim in claims if claim["state"] != "refused"]
     requested = sum(claim["requestMicros"] for claim in live)
     memory = sum(claim["memoryBytes"] for claim in live)
+    total = claims[0]["memoryTotalBytes"]
+    physical = claims[0].get("memoryPhysicalBytes", total)
+    beyond = f", {format_memory(physical)} on the GPU" if physical < total else ""
     return (
         f"{claims[0]['model']} {gpu}: {format_share(requested)} of its time requested, "
-        f"{format_memory(memory)} of {format_memory(claims[0]['memoryTotalBytes'])} given"
+        f"{format_memory(memory)} of {format_memory(total)} given{beyond}"
     ).strip()
 
 
@@ -114,6 +119,10 @@ def _line(claim: dict[str, Any]) -> tuple[str, ...]:
     limit, limit_alone = claim["limitMicros"], claim.get("limitAloneMicros", 0)
     memory, most = claim["memoryBytes"], claim.get("memoryLimitBytes", 0)
     beyond = f" (at most {format_memory(most)})" if most > memory else ""
+    host = claim.get("hostMemoryBytes", 0)
+    pinned = f" + {format_memory(host)} of the host" if host else ""
+    spilled = claim.get("memorySpilledBytes", 0)
+    managed = f" ({format_memory(spilled)} managed)" if spilled else ""
     alone = f" ({format_share(limit_alone)} alone)" if limit_alone > limit else ""
     return (
         share_holder(claim["holder"], claim.get("shareName", "")),
@@ -122,6 +131,6 @@ def _line(claim: dict[str, Any]) -> tuple[str, ...]:
         format_share(limit) + alone,
         f"{claim['share']:.2f}",
         f"{claim['chargedNs'] / 1e9:.1f}s",
-        f"{format_memory(claim['memoryUsedBytes'])}/{format_memory(memory)}{beyond}",
+        f"{format_memory(claim['memoryUsedBytes'])}/{format_memory(memory)}{beyond}{managed}{pinned}",
         f"{claim['waitedNs'] / waits / 1e6:.0f}/{claim['longestWaitNs'] / 1e6:.0f}ms",
     )

@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from kubeshare.api.configuration import Configuration
 from kubeshare.cli.explain.cluster_reader import Seen
 from kubeshare.core.demand import Demand
+from kubeshare.core.diagnosis.explain import leave_clauses
 from kubeshare.core.gang.nearness import WORDS, Nearness
 from kubeshare.core.preemption import cheapest_for_gang
 from kubeshare.dialects.priority_and_gang import PREEMPTIBLE
@@ -55,7 +56,8 @@ def preemption(
             f"no pod is preempted: there would be no room{where} if all left that may be "
             f"preempted and are of a priority below {priority} ({lower})"
         )
+    words = ", and ".join(leave_clauses(seen.ledger, found.leave))
     return (
-        f"preempted would be, where disruption budgets allow it: {', and '.join(found.words)} "
+        f"preempted would be, where disruption budgets allow it: {words} "
         f"(priority {found.priority})"
     )

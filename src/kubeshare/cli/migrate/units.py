@@ -1,6 +1,7 @@
 """Checks that a gpushare node counts in the configured unit."""
 
 from kubeshare.api.configuration import GpushareConfiguration
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.core_v1 import Node, resource_count
 from kubeshare.api.types.v1 import GPUNode
 from kubeshare.core.units import GI, MI
@@ -27,5 +28,5 @@ def unit_problem(
     return (
         f"the node offers {offered} of {GPU_MEMORY}, which are {nearest}, and KubeShare counts in "
         f"{configuration.memory_unit}: set gpushare.memoryUnit: {nearest} in ConfigMap kubeshare "
-        "of namespace kubeshare-system"
+        f"of namespace {NAMESPACE}"
     )

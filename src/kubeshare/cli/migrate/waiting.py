@@ -4,7 +4,7 @@ import asyncio
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
-from kubeshare.api.types.constants import CONDITION_OWNED
+from kubeshare.api.types.constants import CONDITION_OWNED, NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES, VGPU, VGPUS, GPUNode
 from kubeshare.cli.migrate.cluster_reader import WaitedError
 from kubeshare.kube.conditions import find_condition
@@ -45,5 +45,5 @@ async def until(
         )
         raise WaitedError(
             f"node {node}: {what} after {SECONDS:.0f} s; {said}. Check that the device manager "
-            "runs (`kubectl -n kubeshare-system get pods`), and run the same command again"
+            f"runs (`kubectl -n {NAMESPACE} get pods`), and run the same command again"
         ) from error
