@@ -3,7 +3,7 @@
 from pathlib import Path
 
 TESTS = Path(__file__).parent
-RUN_WHOLE = ("@pytest.mark.sampled", "pytest.mark.sampled]", "@given(")
+RUN_WHOLE = ("pytest.mark.sampled", "@given(")
 """What has ``make prove`` run a test."""
 BY_FAULT_MATRIX = TESTS / "robustness/fault_matrix/sample.py"
 """Run whole by ``make fault-matrix``."""

@@ -1,4 +1,4 @@
-"""Fails on retired names, crowded folders, long modules and long first lines.
+"""Fails on retired names, crowded folders, long modules and first lines, shared record numbers.
 
 ``docs/glossary.md`` has one word a concept. A word that the project gave up comes back with
 the next change that copies an old line, unless something says so.
@@ -112,14 +112,25 @@ def long_first_lines(root: Path, most: int = MOST_WORDS) -> Iterator[str]:
             yield f"{path}:1: {words} words in the first line, more than {most}: say what it does"
 
 
-def main(root: Path) -> int:
-    """Print what is wrong under `root`; exit code 1 when anything is."""
+def shared_numbers(records: Path) -> Iterator[str]:
+    """A line for each number that several decision records in a folder have."""
+    found: dict[str, list[str]] = {}
+    for path in sorted(records.glob("[0-9]*.md")):
+        found.setdefault(path.name.partition("-")[0], []).append(path.name)
+    for number, names in found.items():
+        if len(names) > 1:
+            yield f"{records}: {number} is the number of {' and '.join(names)}: take the next one"
+
+
+def main(root: Path, records: Path) -> int:
+    """Print what is wrong with the modules and the records; exit code 1 when anything is."""
     checks = (retired_names, crowded_folders, long_modules, long_first_lines)
     problems = [problem for check in checks for problem in check(root)]
+    problems += shared_numbers(records)
     for problem in problems:
         print(problem)
     return 1 if problems else 0
 
 
 if __name__ == "__main__":
-    sys.exit(main(Path("src")))
+    sys.exit(main(Path("src"), Path("docs/designs")))

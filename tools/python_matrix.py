@@ -48,7 +48,10 @@ def environment(version: str, python: str) -> Path:
 def tested(python: Path) -> bool:
     """Whether all tests can be collected and those of :data:`RUN` pass."""
     pytest = [str(python), "-m", "pytest", "-q", "-p", "no:cacheprovider"]
-    for arguments in (["--collect-only", "-qq"], ["-m", "not apiserver and not slow", *RUN]):
+    for arguments in (
+        ["--collect-only", "-qq"],
+        ["-m", "not apiserver and not slow and not frameworks", *RUN],
+    ):
         done = subprocess.run(
             [*pytest, *arguments],
             cwd=ROOT,

@@ -8,14 +8,14 @@ import pytest
 ROOT = Path(__file__).parents[2]
 README = (ROOT / "README.md").read_text()
 CONTRIBUTING = (ROOT / "CONTRIBUTING.md").read_text()
-TARGETS = set(re.findall(r"^([a-z-]+):.* ## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
+TARGETS = set(re.findall(r"^([a-z0-9-]+):.* ## ", (ROOT / "Makefile").read_text(), re.MULTILINE))
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 EXPLAINS_ITSELF = {"help", "clean"}
 
 
 def made(text: str) -> set[str]:
     """The targets that a page names."""
-    return set(re.findall(r"(?:`|^)make ([a-z-]+)", text, re.MULTILINE))
+    return set(re.findall(r"(?:`|^)make ([a-z0-9-]+)", text, re.MULTILINE))
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)

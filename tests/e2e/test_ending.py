@@ -4,10 +4,17 @@ import json
 
 import pytest
 
+from e2e.pages import run
 from e2e.space import BURN, REST, Space
-from e2e.stage import Stage, eventually
+from e2e.stage import Place, Stage, eventually
 
 pytestmark = pytest.mark.lab
+
+ACCOUNT_TOLERANCE = 0.001
+"""Of what was charged, from what the GPU worked by its own log."""
+BEFORE_AND_AFTER_NS = 250_000_000
+"""What else is charged to one process: until its first kernel, and from its last one to its end.
+It is some milliseconds on a machine with nothing else to do."""
 
 LIST_EVERYTHING = """
 import json, os, pynvml
@@ -26,7 +33,9 @@ print(json.dumps({
 def test_a_job_that_is_done_gives_its_gpu_back_and_stays_to_be_read(
     stage: Stage, space: Space
 ) -> None:
-    job = ("burn", "--seconds", "1")
+    """And there is an account of it, which is what the GPU worked for it."""
+    # With kernels in flight while a busy machine lets it wait.
+    job = ("burn", "--seconds", "5", "--inflight", "32")
     space.share("job", {"request": "0.5"}, job, restartPolicy="Never")
 
     eventually(
@@ -40,6 +49,21 @@ def test_a_job_that_is_done_gives_its_gpu_back_and_stays_to_be_read(
     assert "kernels" in space.log("job")
     assert space.condition("job", "Allocated")["reason"] == "Released"
     assert stage.placeholders() == []
+
+    path = f"/apis/kubeshare.nthu/v1/namespaces/{space.name}/shareusages"
+    (account,) = eventually(lambda: stage.items(path), "the account of the job")
+    status, (share,) = account["status"], account["status"]["shares"]
+    assert (status["pod"], status["ended"], status["complete"]) == ("job", True, True)
+    assert share["requestMicros"] == 500_000
+    place = Place(status["nodeName"], "", share["uuid"])
+    worked_ns = stage.meter(place, ["job"]).sample().busy_ns["job"]
+    assert share["usedNs"] >= worked_ns * (1 - ACCOUNT_TOLERANCE)
+    assert share["usedNs"] - worked_ns * (1 + ACCOUNT_TOLERANCE) < BEFORE_AND_AFTER_NS
+    assert share["usedNs"] < status["durationNs"]
+    told = json.loads(run(stage, f"kubeshare usage -n {space.name} --by pod -o json"))
+    assert told["complete"]
+    assert told["rows"][0]["pod"] == "job"
+    assert told["rows"][0]["usedGpuSeconds"] == pytest.approx(share["usedNs"] / 1e9)
 
 
 def test_a_part_is_held_until_its_containers_have_stopped(stage: Stage, space: Space) -> None:

@@ -19,6 +19,8 @@ PAGES = (
     "why-it-waits",
     "replace-the-scheduler",
     "pool-policies",
+    "monitoring",
+    "usage",
 )
 
 

@@ -12,6 +12,7 @@ import pytest
 
 from e2e.space import Space
 from e2e.stage import Place, Raw, Stage, eventually
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.lab.boot import CONTROL_PLANE_PARTS
 from kubeshare.lab.cluster import Lab
 from kubeshare.lab.layout import CONTROL_PLANE
@@ -62,6 +63,15 @@ class Etcd:
             self._lab.stop_component(component, gently=False)
 
 
+def pass_version(stage: Stage, version: int) -> None:
+    """Write until the API server has passed a resourceVersion; no version shows a restore then."""
+    path = "/api/v1/namespaces/default/configmaps"
+    body: Raw = {"metadata": {"generateName": "written-"}}
+    while int(stage.lab.api.send("POST", path, body)["metadata"]["resourceVersion"]) <= version:
+        pass
+    stage.kubectl("delete", "configmaps", "-n", "default", "--all", "--wait=false")
+
+
 def one_of(request: str) -> Raw:
     """A share that can only be on the GPU of the others."""
     return {"request": request, "memory": "1Gi", "affinity": "one"}
@@ -81,6 +91,13 @@ def degraded(stage: Stage, place: Place) -> Raw:
     return next((one for one in conditions if one["type"] == "Degraded"), {})
 
 
+def placeholder_runs(stage: Stage) -> bool:
+    """The only placeholder's container runs; its GPU is known, and used, before that."""
+    [name] = stage.placeholders()
+    pod = stage.find(f"/api/v1/namespaces/{NAMESPACE}/pods", name) or {"status": {}}
+    return any(one.get("started") for one in pod["status"].get("containerStatuses", []))
+
+
 def is_passed_over(space: Space) -> bool:
     """The scheduler knows that the GPU is fenced, by what it says of a share that fits nowhere."""
     space.share("probe", one_of("0.9"))
@@ -95,10 +112,13 @@ def test_a_gpu_of_pods_that_the_record_has_lost_takes_no_other(stage: Stage, spa
     space.share("kept", one_of("0.2"))
     place = space.ready("kept")
     kept = space.lives("kept")
+    eventually(lambda: placeholder_runs(stage), "the placeholder to run")
     etcd.keep()
     space.share("lost", one_of("0.6"))
     assert space.ready("lost") == place
+    last_seen = int(stage.lab.api.get("/api/v1/nodes")["metadata"]["resourceVersion"])
     etcd.put_back()
+    pass_version(stage, last_seen)
     assert [*stage.holders(place.gpuid)] == ["kept"]
 
     eventually(

@@ -18,10 +18,15 @@ PODS = ("x", "y")
 
 def uninstall(stage: Stage, wait: float) -> list[str]:
     async def remove() -> list[str]:
-        async with Client.connect(stage.lab.kubeconfig) as client:
+        config = stage.lab.kubeconfig
+        async with (
+            Client.connect(config) as client,
+            Client.connect(config, impersonate=removal.DEVICE_MANAGER) as device_manager,
+        ):
             loaded = manifests.load(manifests.Options())
+            say = stage.lab.progress.say
             return await removal.uninstall(
-                client, loaded, wait=wait, deadline=90, say=stage.lab.progress.say
+                client, device_manager, loaded, wait=wait, deadline=90, say=say
             )
 
     return asyncio.run(remove())
@@ -34,6 +39,8 @@ def test_pods_outlive_kubeshare_and_keep_their_shares_until_they_end(
         space.share(name, {"request": "0.5", "memory": "64Mi", "affinity": "pair"}, BURN)
     place, _ = [space.ready(name) for name in PODS]
     before = [space.lives(name) for name in PODS]
+    run_folder = stage.node(place.node).machine.path("/run/kubeshare")
+    assert run_folder.is_mount()
     stage.keep_logs()
     try:
         running = uninstall(stage, 0)
@@ -51,5 +58,6 @@ def test_pods_outlive_kubeshare_and_keep_their_shares_until_they_end(
         assert uninstall(stage, 60) == []
         assert "kubeshare" not in stage.kubectl("get", "crds,namespaces", "-o", "name")
         assert stage.placeholders() == []
+        assert not run_folder.is_mount()
     finally:
         install(stage)

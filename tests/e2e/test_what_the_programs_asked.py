@@ -42,6 +42,7 @@ RARE = {
         Permission("patch", KUBESHARE, "gpuquotas"),
         Permission("delete", KUBESHARE, "gpuquotas"),
         Permission("patch", KUBESHARE, "gpuquotas/status"),
+        Permission("delete", KUBESHARE, "shareusages"),
         Permission("create", KUBESHARE, "vgpus"),
         Permission("get", KUBESHARE, "vgpus"),
         Permission("patch", KUBESHARE, "vgpus"),

@@ -4,7 +4,6 @@ from typing import Any
 
 from expectations.waiting import wait
 from fakes.cluster.cluster import FakeCluster
-from fakes.cluster.pods import being_deleted, gated
 from fakes.cluster.state import (
     condition_of,
     evicted,
@@ -14,6 +13,7 @@ from fakes.cluster.state import (
     running_plain_pods,
     the_pod,
 )
+from kubeshare.simulator.control_tier.stored import being_deleted, gated
 
 Raw = dict[str, Any]
 

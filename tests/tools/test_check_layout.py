@@ -74,3 +74,18 @@ def test_a_first_line_of_more_than_twelve_words_is_reported(
 def test_the_project_itself_passes() -> None:
     result = check(ROOT)
     assert (result.stdout, result.returncode) == ("", 0)
+
+
+def test_two_decision_records_with_one_number_are_reported(src: Path) -> None:
+    root = src.parents[1]
+    records = root / "docs" / "designs"
+    records.mkdir(parents=True)
+    for name in ("007-a.md", "008-b.md"):
+        (records / name).touch()
+    assert check(root).returncode == 0
+    (records / "007-c.md").touch()
+    result = check(root)
+    assert result.returncode == 1
+    assert result.stdout == (
+        "docs/designs: 007 is the number of 007-a.md and 007-c.md: take the next one\n"
+    )

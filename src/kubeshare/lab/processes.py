@@ -10,6 +10,7 @@ import signal
 import subprocess
 import time
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 from msgspec import Struct
@@ -58,7 +59,10 @@ def alive(process: Process) -> bool:
         # 0: its first thread has ended, others still run.
         return os.waitpid(process.pid, os.WNOHANG)[0] == 0
     except ChildProcessError:
-        return len(list(Path(f"/proc/{process.pid}/task").glob("*"))) > 1
+        # It may have been reaped meanwhile.
+        with suppress(FileNotFoundError):
+            return len(list(Path(f"/proc/{process.pid}/task").glob("*"))) > 1
+        return False
 
 
 def start(argv: Sequence[str], log: Path, environment: Mapping[str, str] | None = None) -> Process:

@@ -7,10 +7,12 @@ test are the real ones, in virtual time. ``scenario`` turns a coroutine that tak
 ``FakeCluster`` into a test; ``tests/expectations`` has the expectations of such tests.
 """
 
-from fakes.cluster.cluster import RESTART, FakeCluster
-from fakes.cluster.cluster_objects import GIB, gpu_uuid
+from fakes.cluster.cluster import FakeCluster
+from fakes.cluster.cluster_objects import GIB
 from fakes.cluster.disruptions import seed_held
 from fakes.cluster.scenarios import run_scenario, scenario
+from kubeshare.simulator.control_tier.objects import gpu_uuid
+from kubeshare.simulator.control_tier.programs import RESTART
 
 __all__ = [
     "GIB",

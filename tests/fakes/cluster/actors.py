@@ -10,17 +10,6 @@ from typing import Any
 
 from fakes.cluster.claims import can_allocate, collect_claims, selected_gpus
 from fakes.cluster.machines import Machine
-from fakes.cluster.pods import (
-    Raw,
-    being_deleted,
-    bound,
-    ended,
-    gated,
-    holders,
-    requested,
-    set_conditions,
-    set_running,
-)
 from kubeshare.api.types.constants import (
     FILLER_PREFIX,
     NAMESPACE,
@@ -31,6 +20,21 @@ from kubeshare.api.types.constants import (
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES, PODS, RESOURCE_SLICES
 from kubeshare.simulator.control import FakeApiServer
+from kubeshare.simulator.control_tier.stored import (
+    Raw,
+    being_deleted,
+    bind,
+    bound,
+    ended,
+    gated,
+    holders,
+    owners,
+    requested,
+    set_running,
+    set_unschedulable,
+    wanted_nodes,
+    without_holders_of,
+)
 
 GARBAGE_COLLECTED = {"Orphan": "orphan", "Foreground": "foregroundDeletion"}
 """Propagation policy of a deletion -> the finalizer of the garbage collector."""
@@ -140,13 +144,13 @@ class Actors:
         nodes = {node["metadata"]["uid"] for node in self.server.view(NODES)}
         for kind in (GPUNODES, RESOURCE_SLICES):
             for found in self.server.view(kind):
-                if not nodes.issuperset(_owners(found)):
+                if not nodes.issuperset(owners(found)):
                     self.server.remove(kind, found["metadata"]["name"])
 
     def _replace(self) -> None:
         """Acts as the ReplicaSet controller: creates the pods that are missing."""
         for controller, (make, count) in self.controllers.items():
-            pods = [pod for pod in self.server.view(PODS) if controller in _owners(pod)]
+            pods = [pod for pod in self.server.view(PODS) if controller in owners(pod)]
             alive = [pod for pod in pods if not being_deleted(pod) and not ended(pod)]
             for _ in range(count - len(alive)):
                 make()
@@ -173,11 +177,9 @@ class Actors:
         message = "0/1 nodes: insufficient nvidia.com/gpu" if nodes else "insufficient cpu"
         node = next((each for each in nodes if self._room(each, pod)), None)
         if node is None:
-            condition = {"type": "PodScheduled", "status": "False", "reason": "Unschedulable"}
-            condition["message"] = message
-            self._update(pod, partial(_set_condition, condition))
+            self._update(pod, partial(set_unschedulable, message))
             return
-        self._update(pod, partial(_bind, node))
+        self._update(pod, partial(bind, node))
 
     def _wanted_nodes(self, pod: Raw) -> list[str]:
         wanted = pod["spec"].get("nodeSelector", {}).items()
@@ -193,13 +195,7 @@ class Actors:
             for node in nodes
             if wanted <= node["metadata"].get("labels", {}).items()
         ]
-        affinity = pod["spec"].get("affinity", {}).get("nodeAffinity", {})
-        required = affinity.get("requiredDuringSchedulingIgnoredDuringExecution", {})
-        for term in required.get("nodeSelectorTerms", ()):
-            for field in term.get("matchFields", ()):
-                inside = field["operator"] == "In"
-                names = [name for name in names if (name in field["values"]) is inside]
-        return names
+        return wanted_nodes(pod, names)
 
     def _room(self, node: str, pod: Raw) -> bool:
         if pod["spec"].get("resourceClaims"):
@@ -330,23 +326,14 @@ class Actors:
         for vgpu in self.server.view(VGPUS):
             if self.server.find(NODES, vgpu["spec"]["nodeName"]) is None:
                 continue
-            kept = [each for each in holders(vgpu) if not each["podUid"] or each["podUid"] in alive]
-            if kept != holders(vgpu):
+            gone = {each["podUid"] for each in holders(vgpu) if each["podUid"]} - alive
+            if update := without_holders_of(gone, vgpu):
                 name = vgpu["metadata"]["name"]
-                update: Raw = {"holders": kept}
-                if not kept and vgpu["status"].get("phase") == "Active":
-                    update["phase"] = "Idle"
                 self.server.change(VGPUS, name, "", partial(_set_status, update))
         self.prepared = {uid: gpu for uid, gpu in self.prepared.items() if uid in alive}
 
     def _update(self, pod: Raw, mutate: Any) -> None:
         self.server.change(PODS, pod["metadata"]["name"], pod["metadata"]["namespace"], mutate)
-
-
-def _bind(node: str, pod: Raw) -> None:
-    """Sets node and condition in one write, as the API server does."""
-    pod["spec"]["nodeName"] = node
-    set_conditions(pod, {"type": "PodScheduled", "status": "True"})
 
 
 def _use(pod: str) -> Raw:
@@ -363,10 +350,6 @@ def _set_status(update: Raw, obj: Raw) -> None:
     obj["status"].update(update)
 
 
-def _set_condition(condition: Raw, pod: Raw) -> None:
-    set_conditions(pod, condition)
-
-
 def _finalizers(obj: Raw) -> list[str]:
     found: list[str] = obj["metadata"].get("finalizers", [])
     return found
@@ -374,7 +357,3 @@ def _finalizers(obj: Raw) -> list[str]:
 
 def _disown(pod: Raw) -> None:
     del pod["metadata"]["ownerReferences"]
-
-
-def _owners(pod: Raw) -> list[str]:
-    return [owner["uid"] for owner in pod["metadata"].get("ownerReferences", ())]

@@ -2,11 +2,11 @@
 
 import re
 
-from fakes.cluster.pods import Raw, ended
 from kubeshare.api.types.constants import NVIDIA_DRA_DRIVER, WHOLE_GPU_RESOURCE
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.kube.resources import NODES, PODS, RESOURCE_CLAIMS, RESOURCE_SLICES
 from kubeshare.simulator.control import FakeApiServer
+from kubeshare.simulator.control_tier.stored import Raw, ended
 
 _SELECTED = re.compile(r"\.uuid == '(?P<uuid>[^']+)'")
 

@@ -11,8 +11,10 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
 
+from prometheus_client import generate_latest
+
 from fakes.cluster.cluster_objects import ClusterObjects
-from fakes.cluster.invariants import Invariants, overcommitted
+from fakes.cluster.invariants import Invariants
 from fakes.cluster.machines import InlineExecutor, Machine
 from fakes.cluster.storage import Storage
 from kubeshare.api.types.constants import NAMESPACE
@@ -27,14 +29,13 @@ from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.resources import NAMESPACES, NODES
 from kubeshare.scheduler.program import scheduler_program
 from kubeshare.simulator.control import Authorizer, FakeApiServer, until
+from kubeshare.simulator.control_tier.programs import RESTART, Programs
+from kubeshare.simulator.control_tier.stored import overcommitted
 
 Raw = dict[str, Any]
 
 BORN = datetime(2026, 1, 1, tzinfo=UTC)
 """The wall clock at the start of virtual time."""
-
-RESTART = 1.0
-"""Seconds until the kubelet restarts a program that has ended."""
 
 MEMORY = Path("/dev/shm") if Path("/dev/shm").is_dir() else None
 """Where the disks of nodes are: in memory, for speed."""
@@ -79,9 +80,8 @@ class FakeCluster(ClusterObjects):
         self.storage = Storage(self.server)
         self.rights = {name: Authorizer(_roles(), account) for name, account in ACCOUNTS.items()}
         self.extenders: dict[str, ExtenderService] = {}
-        self._tasks: dict[str, asyncio.Task[None]] = {}
+        self._tasks = Programs(self.server, self._program, self._ended)
         self._programs: dict[str, Program] = {}
-        self._started = 0
         self._beside: set[asyncio.Task[None]] = set()
         self._disks = Path()
         self.server.add_rule(VGPUS, overcommitted)
@@ -100,7 +100,7 @@ class FakeCluster(ClusterObjects):
         """Removes a machine and its Node object."""
         if name in self.machines:
             self.machines[name].lose()
-            self._end(f"agent/{name}")
+            self._tasks.end(f"agent/{name}")
         self.server.remove(NODES, name)
 
     def fail_gpus(self, node: str, message: str) -> None:
@@ -126,47 +126,39 @@ class FakeCluster(ClusterObjects):
         for name in names or ("scheduler", "devices", *agents):
             if name in agents and self.machines[name.partition("/")[2]].lost:
                 continue
-            self._started += 1
-            user_agent = f"{name}-{self._started}"
-            task = asyncio.create_task(self._program(name, user_agent), name=user_agent)
-            task.add_done_callback(partial(self._ended, name))
-            self._tasks[name] = task
+            self._tasks.start(name)
 
     async def kill(self, *names: str) -> None:
         """Ends programs as ``kill -9`` does; by default all."""
-        ended = [self._end(name) for name in names or tuple(self._tasks)]
-        if tasks := [task for task in ended if task is not None]:
-            await asyncio.wait(tasks)
+        await self._tasks.kill(*names)
 
-    def _ended(self, name: str, task: asyncio.Task[None]) -> None:
+    def _ended(self, name: str, error: BaseException) -> None:
         """Restarts a program that has ended by itself; only a lost Lease is no violation."""
-        error = None if task.cancelled() else task.exception()
-        if error is None or self._tasks.get(name) is not task:
-            return
         if not isinstance(error, ExceptionGroup) or error.split(LeadershipLostError)[1]:
             self.invariants.violations.append(f"{name} ended: {error!r}")
-        self._end(name)
         self.beside(self._again(name))
 
     async def _again(self, name: str) -> None:
         await asyncio.sleep(RESTART)
         self.start(name)
 
-    def _end(self, name: str) -> asyncio.Task[None] | None:
-        task = self._tasks.pop(name, None)
-        if task is not None:
-            self.server.dead.add(task.get_name())
-            task.cancel()
-        return task
-
     @property
     def programs(self) -> list[str]:
         """The names of the programs that run."""
-        return list(self._tasks)
+        return self._tasks.names
+
+    @property
+    def clients(self) -> set[str]:
+        """The names of the clients of the programs that run."""
+        return self._tasks.clients
 
     def reconciles(self, name: str) -> Counter[str]:
         """The number of reconciles of each controller of a program."""
         return self._counted(name, "kube_runtime_reconciles", "controller")
+
+    def scraped(self, name: str) -> bytes:
+        """The text of a program's metrics."""
+        return generate_latest(self._programs[name].registry)
 
     def decisions(self) -> Counter[str]:
         """The number of the scheduler's decisions by their outcome."""
@@ -179,7 +171,7 @@ class FakeCluster(ClusterObjects):
         for sample in found.samples:
             if sample.name == f"{metric}_total":
                 counts[sample.labels[label]] += int(sample.value)
-        return counts
+        return +counts
 
     def beside(self, doing: Coroutine[Any, Any, None]) -> None:
         """Runs a coroutine beside the scenario, at most until that ends."""
@@ -189,12 +181,11 @@ class FakeCluster(ClusterObjects):
 
     def cut_off(self, name: str) -> None:
         """Cuts a running program off from the API server."""
-        self.server.dead.add(self._tasks[name].get_name())
-        self.server.reset_watches()
+        self._tasks.cut_off(name)
 
     def reconnect(self, name: str) -> None:
         """Connects a program to the API server again."""
-        self.server.dead.discard(self._tasks[name].get_name())
+        self._tasks.reconnect(name)
 
     async def run(self, name: str, request: object = "0.3", **more: Any) -> Raw:
         """Creates a SharePod as :meth:`share` does, and waits until its pod runs."""

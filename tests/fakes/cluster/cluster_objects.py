@@ -1,13 +1,11 @@
 """Creates, changes and reads the objects of a fake cluster."""
 
 from typing import Any
-from uuid import NAMESPACE_OID, uuid5
 
 import yaml
 
 from fakes import manifests
 from fakes.cluster.actors import GARBAGE_COLLECTED, Actors
-from fakes.cluster.pods import holders
 from kubeshare.api.types.constants import (
     CONDITION_POD_SCHEDULED,
     GATE,
@@ -20,6 +18,8 @@ from kubeshare.api.types.constants import (
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import CONFIG_MAPS, EVENTS, NODES, PODS
 from kubeshare.simulator.control import FakeApiServer
+from kubeshare.simulator.control_tier.objects import gpu_uuid
+from kubeshare.simulator.control_tier.stored import holders
 
 Raw = dict[str, Any]
 
@@ -238,8 +238,3 @@ class ClusterObjects:
             for each in found
             if each["regarding"]["name"] == name
         ]
-
-
-def gpu_uuid(node: str, index: int) -> str:
-    """The UUID of a GPU of a node."""
-    return f"GPU-{uuid5(NAMESPACE_OID, f'{node}/{index}')}"

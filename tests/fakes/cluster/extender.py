@@ -9,7 +9,6 @@ from fakes import manifests
 from fakes.cluster.actors import BY_EXTENDER
 from fakes.cluster.cluster import FakeCluster
 from fakes.cluster.disruptions import label_node, own
-from fakes.cluster.pods import bound, holders
 from fakes.cluster.state import the_pod
 from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD, VGPU_RESOURCE
 from kubeshare.api.types.v1 import VGPUS
@@ -18,6 +17,7 @@ from kubeshare.dialects.gpushare import GPU_MEMORY
 from kubeshare.extender.http.messages import Head
 from kubeshare.extender.service import PREFIX
 from kubeshare.kube.resources import NODES, PODS
+from kubeshare.simulator.control_tier.stored import bound, holders
 
 Raw = dict[str, Any]
 
@@ -76,6 +76,21 @@ def pod_of(
     made = manifests.pod(name) | {"metadata": {"name": name, "namespace": "default"}}
     made["metadata"] |= {"labels": labels, **more}
     return cluster.server.seed(PODS, made | {"spec": spec, "status": {"phase": "Pending"}})
+
+
+async def held_by_others(cluster: FakeCluster, name: str, **holds: Any) -> None:
+    """The only vGPU has this GPUID and a holder of another namespace; no agent releases it."""
+    cluster.actors.node_agents = False
+    await cluster.kill("devices")
+    [found] = vgpus(cluster)
+    theirs = manifests.holder("v", "v", namespace="victim", podUid="v", **holds)
+
+    def hold(obj: Raw) -> None:
+        obj["spec"]["gpuid"] = name
+        obj["status"] |= {"holders": [theirs], "phase": "Active"}
+
+    cluster.server.change(VGPUS, found["metadata"]["name"], "", hold)
+    await cluster.quiet(1)
 
 
 async def call(

@@ -9,7 +9,6 @@ from typing import Any
 import structlog
 
 from fakes.cluster.actors import Actors
-from fakes.cluster.pods import bound, ended, holders, requested
 from kubeshare.api.types.constants import WHOLE_GPU_RESOURCE
 from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
@@ -19,6 +18,13 @@ from kubeshare.dialects.vcuda import CORE
 from kubeshare.kube.resources import NODES, PODS
 from kubeshare.simulator.control import FakeApiServer
 from kubeshare.simulator.control.storage import ObjectPath
+from kubeshare.simulator.control_tier.stored import (
+    bound,
+    ended,
+    holders,
+    overcommitted,
+    requested,
+)
 
 Raw = dict[str, Any]
 
@@ -181,18 +187,6 @@ def _by_cores(pod: Raw) -> list[Raw]:
 
 def _uuid(vgpu: Raw) -> str:
     return str(vgpu["spec"].get("uuid", ""))
-
-
-def overcommitted(vgpu: Raw, _before: Raw | None = None) -> str | None:
-    """Why the rules of the CRD refuse a vGPU; None if they accept it."""
-    found = holders(vgpu)
-    if sum(each["requestMicros"] for each in found) > 1_000_000:
-        return "the holders' requests would be more than one GPU"
-    if sum(each["memoryBytes"] for each in found) > vgpu["spec"]["memoryBytes"]:
-        return "the holders' memory would be more than the GPU has"
-    if found and vgpu.get("status", {}).get("phase") == "Deleting":
-        return "a vGPU that is being given back takes no holders"
-    return None
 
 
 def unsigned(server: FakeApiServer) -> list[str]:

@@ -14,7 +14,6 @@ from typing import Any, Self, TypeVar, cast
 import msgspec
 
 from fakes.cluster.claims import selected_gpus
-from fakes.cluster.pods import Raw, being_deleted, ended, requested, set_running
 from kubeshare.api.types.constants import (
     DRA_DRIVER,
     FILLER_PREFIX,
@@ -33,6 +32,13 @@ from kubeshare.node.escapes.watcher import EscapeWatch
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.paths import NodePaths
 from kubeshare.simulator.control import FakeApiServer
+from kubeshare.simulator.control_tier.stored import (
+    Raw,
+    being_deleted,
+    ended,
+    requested,
+    set_running,
+)
 from kubeshare.tokens.files.grants import Grant, read_grant
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.statuses import Status, read_status, write_status
@@ -355,6 +361,9 @@ class _Gpus:
 
     def processes(self) -> list[Any]:
         return []
+
+    def utilization(self) -> dict[str, float]:
+        return {}
 
     def addresses(self) -> dict[str, str]:
         return {}

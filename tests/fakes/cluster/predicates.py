@@ -6,13 +6,13 @@ from typing import Any
 
 from fakes.cluster import extender
 from fakes.cluster.cluster import FakeCluster
-from fakes.cluster.pods import bound, holders
 from fakes.cluster.state import the_pod
 from fakes.cluster.vcuda import asking
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.extender.http.messages import Head
 from kubeshare.extender.service import PREDICATES
 from kubeshare.kube.resources import NODES, PODS, Raw
+from kubeshare.simulator.control_tier.stored import bound, holders
 
 
 async def start(cluster: FakeCluster, *replicas: str, family: str = "vcuda") -> None:

@@ -5,11 +5,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from fakes.cluster.cluster import FakeCluster
-from fakes.cluster.pods import holders
 from kubeshare.api.types.constants import LABEL_GPU_MODEL, LABEL_GPU_POOL
 from kubeshare.api.types.gpu_quota import GPUQUOTAS
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.kube.resources import CONFIG_MAPS, NODES
+from kubeshare.simulator.control_tier.stored import holders
 
 Raw = dict[str, Any]
 

@@ -3,10 +3,10 @@
 from typing import Any
 
 from fakes.cluster.cluster import FakeCluster
-from fakes.cluster.pods import being_deleted, holders
 from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import PODS
+from kubeshare.simulator.control_tier.stored import being_deleted, holders
 
 Raw = dict[str, Any]
 

@@ -35,6 +35,9 @@ class FixedGpus:
             raise DiscoveryError(self.fault)
         return GPUNodeSpec(driver_version="550.1", agent_version="test", devices=self.devices)
 
+    def utilization(self) -> dict[str, float]:
+        return {gpu.uuid: 0.25 for gpu in self.devices if gpu.healthy}
+
     def processes(self) -> list[GpuProcess]:
         if self.fault:
             raise DiscoveryError(self.fault)

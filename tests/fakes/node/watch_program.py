@@ -16,8 +16,9 @@ from typing import Any, cast
 
 from kubeshare.kube.controller.events import EventRecorder, ObjectReference
 from kubeshare.kube.logs import configure_logging
+from kubeshare.node.escapes.policy import EscapePolicy
 from kubeshare.node.escapes.sampling import Sampler
-from kubeshare.node.escapes.watcher import EscapePolicy, EscapeWatch
+from kubeshare.node.escapes.watcher import EscapeWatch
 from kubeshare.node.gpus.discovery import NvmlGpus
 from kubeshare.tokens.files.run_folder import Paths
 
@@ -43,7 +44,7 @@ def main(driver: str, run: str, cgroups: str, policy: EscapePolicy) -> None:
     events = cast("EventRecorder", _Printer())
     sys.stdout.write("[]\n")
     sys.stdout.flush()
-    asyncio.run(EscapeWatch(use, dict, events, policy=policy).run())
+    asyncio.run(EscapeWatch(use, dict, events, policy=lambda: policy).run())
 
 
 if __name__ == "__main__":

@@ -31,7 +31,7 @@ def test_its_python_is_that_of_the_labs_image() -> None:
 @pytest.mark.native
 def test_all_that_it_copies_is_there() -> None:
     sources = [word for line in instructions("COPY") for word in line.split()[:-1]]
-    assert len(sources) == 4
+    assert len(sources) == 6
     assert [source for source in sources if not (ROOT / source).exists()] == []
 
 

@@ -77,7 +77,7 @@ def inject(cluster: FakeCluster, write: int, trouble: Callable[[FakeCluster], Fa
     def struck() -> Fault:
         strike.index = len(server.requests) - 1
         strike.request = server.requests[strike.index]
-        strike.running = {task.get_name() for task in cluster._tasks.values()}
+        strike.running = cluster.clients
         strike.watchers = list(server.storage.watchers)
         fault = trouble(cluster)
         strike.late = fault.kind == "late"

@@ -143,7 +143,6 @@ class Node:
         for target in _BINDS:
             source = f"{folder}/disk/{Path(target).name}"
             lines.append(f"mkdir -p {source} {target}; mount --bind {source} {target}")
-        lines.append("mount -t tmpfs -o mode=755,nosuid,nodev,noexec tmpfs /run/kubeshare")
         lines += gpus.mount_script(self.layout)
         lines.append(f"mount --bind /mnt {lab}; umount /mnt")
         config = self.layout.folder / "config"
