@@ -30,12 +30,12 @@ debian = if test "$$(id -u)" = 0 && command -v apt-get > /dev/null; \
     DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends $(1) > /dev/null; \
   else echo "install $(1) (Debian's names), and run this again" >&2; false; fi
 
-.PHONY: help gcc jq setup native sanitizers lint lint-style lint-types lint-layers lint-native format \
-  test-fast test test-parallel test-lab test-lab-nodes test-lab-booting test-serial flaky fault-matrix prove mutants \
-  bench bench-cluster bench-lab bench-gpu demo pythons release clean requirements
+.PHONY: help gcc headers jq prometheus setup native native-aarch64 sanitizers lint lint-style lint-types lint-layers lint-native format \
+  test-fast test test-parallel test-lab test-lab-nodes test-lab-booting test-serial test-frameworks flaky fault-matrix prove mutants \
+  bench bench-cluster bench-lab bench-gpu gpu-tree demo pythons release clean requirements
 
 help: ## list the targets
-	@grep -hE '^[a-z-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
+	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
 
 $(VENV)/.ready: requirements/uv.txt requirements/dev.txt requirements/clients.txt pyproject.toml
 	@echo "setup: Python packages (pinned, hashed) into $(VENV)"
@@ -56,19 +56,40 @@ $(VENV)/.ready: requirements/uv.txt requirements/dev.txt requirements/clients.tx
 setup: $(VENV)/.ready ## bring the Python environment up to date (instant when it is)
 	@$(PYTHON) -m compileall -q src tests/fakes
 
-native: setup ## build the device library, the fake GPU and the example workloads
+native: setup headers ## build the device library, the fake GPU and the example workloads; compile the daemon's handover
 	@$(MAKE) --no-print-directory -s -j$(shell nproc) -C native ZIG="$(CURDIR)/$(PYTHON) -m ziglang"
 
 sanitizers: native gcc ## build the C that tests run under gcc's sanitizers (two minutes the first time)
 	@$(MAKE) --no-print-directory -s -j$(shell nproc) -C native asan tsan ZIG="$(CURDIR)/$(PYTHON) -m ziglang"
 
+# Where the emulator finds libc. The programs are those of `make sanitizers`, for the other machine.
+QEMU_LD_PREFIX ?= /usr/aarch64-linux-gnu
+AARCH64_TESTS := $(patsubst %,tests/native/device_library/test_%.py,gate drain meter memory_rules)
+native-aarch64: setup ## build the device library for aarch64 and run its tests under qemu-user (a minute)
+	@$(MAKE) --no-print-directory -s -j$(shell nproc) -C native aarch64 ZIG="$(CURDIR)/$(PYTHON) -m ziglang"
+	@{ command -v qemu-aarch64 > /dev/null && test -e $(QEMU_LD_PREFIX)/lib/ld-linux-aarch64.so.1; } || \
+	  { $(call debian,qemu-user libc6-arm64-cross); }
+	@export QEMU_LD_PREFIX=$(QEMU_LD_PREFIX); tests=native/build/aarch64/tests; \
+	qemu-aarch64 $$tests/allocations-test && qemu-aarch64 $$tests/marks-test kernel 500 && \
+	qemu-aarch64 $$tests/marks-test launches 500 && \
+	KUBESHARE_NATIVE_VARIANT=aarch64 $(PYTEST) -q $(AARCH64_TESTS) -m "not slow" -k "not unseen"
+
 # The second opinion on C and its sanitizers are gcc's.
 gcc:
 	@command -v gcc > /dev/null || { $(call debian,gcc libc6-dev); }
 
+# With these the token daemon's handover is compiled; without, it runs as pure Python.
+headers: setup
+	@$(PYTHON) -c 'import pathlib, sys, sysconfig; sys.exit(not pathlib.Path(sysconfig.get_path("include"), "Python.h").exists())' \
+	  || { $(call debian,python3-dev) || true; }
+
 # The page on backups pipes through it, and a test runs what the page says.
 jq:
 	@command -v jq > /dev/null || { $(call debian,jq); }
+
+# Metrics, alerts and dashboards are tried with it.
+prometheus:
+	@{ command -v prometheus && command -v promtool; } > /dev/null || { $(call debian,prometheus); }
 
 lint: native gcc ## ruff, mypy, layers, C format and warnings
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-types lint-style lint-layers lint-native
@@ -94,11 +115,11 @@ format: setup ## rewrite Python and C in the project's format
 
 # None of these is in a group of pytest-xdist, and without groups it has less to send.
 test-fast: native ## the tests that need no root, no network and no lab (under a minute)
-	$(PYTEST) -q $(PARALLEL) --dist=load --hypothesis-profile=few -m "not lab and not apiserver and not slow and not serial" $(ARGS)
+	$(PYTEST) -q $(PARALLEL) --dist=load --hypothesis-profile=few -m "not lab and not apiserver and not slow and not serial and not frameworks" $(ARGS)
 
 # All phases run whatever the others found; the exit status says whether one failed. The labs mostly
 # wait, so the parallel phase runs beside them, in the background.
-test: lint sanitizers jq ## everything that can be tested here: lint, fast, slow, API server, lab (ARGS="tests/core -k gang": a part)
+test: lint sanitizers jq prometheus ## everything that can be tested here: lint, fast, slow, API server, lab (ARGS="tests/core -k gang": a part)
 ifeq ($(strip $(ARGS)),)
 	@failed=; \
 	$(MAKE) --no-print-directory -k -j4 test-parallel test-lab test-lab-nodes test-lab-booting || failed="$$failed parallel or lab"; \
@@ -110,7 +131,7 @@ else
 endif
 
 test-parallel:
-	@set -o pipefail; $(PYTHON) tools/background.py $(PYTEST) $(PARALLEL) $(SLOWEST) --junitxml=$(REPORTS)/parallel.xml -m "not (lab or serial)" $(call label,parallel)
+	@set -o pipefail; $(PYTHON) tools/background.py $(PYTEST) $(PARALLEL) $(SLOWEST) --junitxml=$(REPORTS)/parallel.xml -m "not (lab or serial or frameworks)" $(call label,parallel)
 
 test-lab:
 	@set -o pipefail; $(PYTEST) $(SLOWEST) --junitxml=$(REPORTS)/lab.xml -m "lab and not exhaustive" tests/e2e $(addprefix --ignore=,$(NODE_TESTS) $(BOOTING_TESTS)) $(call label,lab)
@@ -124,6 +145,17 @@ test-lab-booting:
 
 test-serial:
 	$(PYTEST) $(MEASURING) $(SLOWEST) --junitxml=$(REPORTS)/serial.xml -m "serial and not lab"
+
+# A Python of their own: gigabytes, which nothing else needs.
+FRAMEWORKS := $(VENV)/frameworks
+$(FRAMEWORKS)/.ready: requirements/frameworks.txt | $(VENV)/.ready
+	@echo "setup: PyTorch, CuPy and numba-cuda (pinned, hashed, 6 GB) into $(FRAMEWORKS)"
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(FRAMEWORKS)
+	@$(UV) pip sync --quiet --python $(FRAMEWORKS)/bin/python --require-hashes requirements/frameworks.txt
+	@touch $@
+
+test-frameworks: native $(FRAMEWORKS)/.ready ## PyTorch, CuPy and compiled numba-cuda under the device library, on a fake GPU (downloads 3 GB once)
+	$(PYTEST) -q -m frameworks tests/native/device_library/test_frameworks.py $(ARGS)
 
 TIMES ?= 20
 FLAKY ?= tests/*/
@@ -151,14 +183,17 @@ mutants: setup ## break the programs in thousands of small ways; nine in ten mus
 bench: native ## the numbers, as JSON lines with both sides in one run
 	PYTHONPATH=tests $(PYTHON) -m bench
 
-bench-cluster: setup ## SharePods a second, and what they cost, on a real API server (FULL=1: 10 000; NODES=, SHAREPODS=, RUNS=, BEFORE=commit)
-	$(PYTHON) -m bench.cluster $(if $(FULL),--full) $(if $(NODES),--nodes $(NODES)) $(if $(SHAREPODS),--sharepods $(SHAREPODS)) $(if $(RUNS),--runs $(RUNS)) $(if $(BEFORE),--before $(BEFORE))
+bench-cluster: setup ## SharePods a second on a real API server, and what a large cluster costs (FULL=1: 10 000; NODES=, SHAREPODS=, RUNS=, BEFORE=commit; ONLY=rate)
+	$(PYTHON) -m bench.cluster $(if $(FULL),--full) $(if $(NODES),--nodes $(NODES)) $(if $(SHAREPODS),--sharepods $(SHAREPODS)) $(if $(RUNS),--runs $(RUNS)) $(if $(BEFORE),--before $(BEFORE)) $(if $(ONLY),--$(ONLY))
 
 bench-lab: native ## how long pods that share take to run, beside native ones, in the lab (root, ten minutes)
 	$(PYTHON) -m bench.lab
 
 bench-gpu: native ## figures 5, 6, 7 and 12 on this machine's GPU in nine minutes (FAKE=V100x1: on a fake one)
 	$(PYTHON) -m bench.gpu $(if $(FAKE),--fake $(FAKE))
+
+gpu-tree: native ## pack dist/kubeshare-gpu.tar.gz: the same for a GPU machine without network, pip and make
+	$(PYTHON) tools/gpu_tree.py
 
 demo: native ## watch three pods share one GPU on a real Kubernetes (DEMO=gpushare: by memory; DEMO=gaia: by links; KEEP=1 keeps it, KUBECONFIG=… uses yours)
 	$(PYTHON) -m kubeshare.demo $(DEMO) $(if $(KEEP),--keep) $(if $(CLUSTER),--kubeconfig $(CLUSTER))
@@ -174,6 +209,7 @@ requirements: setup ## compile the pinned, hashed requirements anew
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/runtime.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --extra simulator --group dev pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:clients -o requirements/clients.txt
+	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:frameworks -o requirements/frameworks.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:go -o requirements/go.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:build -o requirements/build.txt
 
