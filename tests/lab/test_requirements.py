@@ -3,6 +3,7 @@
 import io
 import os
 import shutil
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
@@ -29,20 +30,38 @@ def test_missing_programs_are_named_with_their_packages(monkeypatch: pytest.Monk
         requirements.check(Progress(io.StringIO()))
 
 
-def test_on_debian_what_is_missing_is_installed_and_named(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    program = tmp_path / "boiler"
+@pytest.fixture
+def installations(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Where this Debian's apt-get, which refuses to run beside another, notes what it installs."""
+    notes, lock, program = tmp_path / "installed", tmp_path / "dpkg", tmp_path / "boiler"
     installer = tmp_path / "apt-get"
-    installer.write_text(f'#!/bin/sh\n[ "$1" != install ] || touch {program}\n')
+    installer.write_text(
+        f"#!/bin/sh\ncase $* in *install*) ;; *) exit 0 ;; esac\n"
+        f"mkdir {lock} || exit 100\nsleep .2\n"
+        f'echo "$@" >> {notes}\ntouch {program}\nrmdir {lock}\n'
+    )
     installer.chmod(0o755)
     monkeypatch.setenv("PATH", f"{tmp_path}:{os.environ['PATH']}")
     monkeypatch.setattr(os, "geteuid", lambda: 0)
     monkeypatch.setattr(requirements, "PACKAGES", {str(program): "tea-boiler"})
     monkeypatch.setattr(requirements, "DEBIAN", tmp_path)
+    monkeypatch.setattr(requirements, "LOCK", tmp_path / "lock")
     monkeypatch.setattr(requirements, "check_namespaces", lambda: None)
+    return notes
+
+
+def test_on_debian_what_is_missing_is_installed_and_named(installations: Path) -> None:
     said = io.StringIO()
 
     requirements.check(Progress(said))
 
     assert "install tea-boiler from Debian" in said.getvalue()
+    assert "tea-boiler" in installations.read_text()
+
+
+def test_labs_that_start_together_install_once(installations: Path) -> None:
+    with ThreadPoolExecutor(3) as labs:
+        for done in [labs.submit(requirements.check, Progress(io.StringIO())) for _ in range(3)]:
+            done.result()
+
+    assert len(installations.read_text().splitlines()) == 1

@@ -1,5 +1,6 @@
 """Checks what the lab needs, and installs what is missing."""
 
+import fcntl
 import os
 import shutil
 import subprocess
@@ -10,6 +11,10 @@ from kubeshare.lab.progress import Progress
 
 CNI_FOLDER = Path("/usr/lib/cni")
 DEBIAN = Path("/etc/debian_version")
+# Labs that start together install one after the other: apt-get does not wait for another one.
+LOCK = Path("/run/lock/kubeshare-packages")
+# Seconds that apt-get waits for dpkg where something else installs, such as automatic upgrades.
+DPKG_PATIENCE = 300
 # A program, or a file by its absolute path -> the Debian package that has it.
 PACKAGES = {
     "runc": "runc",
@@ -28,9 +33,18 @@ def missing_packages() -> list[str]:
     return [package for need, package in PACKAGES.items() if not there[need]]
 
 
+def _install_missing(progress: Progress) -> None:
+    LOCK.parent.mkdir(parents=True, exist_ok=True)
+    with LOCK.open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if packages := missing_packages():
+            _install(packages, progress)
+
+
 def _install(packages: list[str], progress: Progress) -> None:
     environment = os.environ | {"DEBIAN_FRONTEND": "noninteractive"}
-    install = ["apt-get", "install", "--yes", "--no-install-recommends", *packages]
+    install = ["apt-get", "-o", f"DPkg::Lock::Timeout={DPKG_PATIENCE}", "install", "--yes"]
+    install += ["--no-install-recommends", *packages]
     with progress.step(f"install {', '.join(packages)} from Debian"):
         for command in (["apt-get", "update"], install):
             done = subprocess.run(
@@ -68,7 +82,7 @@ def check(progress: Progress) -> None:
         )
     missing = missing_packages()
     if missing and DEBIAN.exists() and shutil.which("apt-get"):
-        _install(missing, progress)
+        _install_missing(progress)
         missing = missing_packages()
     if missing:
         needs = [need for need, package in PACKAGES.items() if package in missing]
