@@ -60,7 +60,7 @@ def check_wheel(wheel: Path) -> None:
     extra = [name for name in names if name.startswith(NOT_IN_THE_WHEEL)]
     if extra:
         raise ReleaseError(f"{wheel.name} has {extra[0]}, which belongs to the lab's wheel")
-    if "kubeshare/deploy/crds/vgpus.yaml" not in names:
+    if "kubeshare/deploy/chart/kubeshare/manifests/crds/vgpus.yaml" not in names:
         raise ReleaseError(f"{wheel.name} lacks the manifests of deploy/")
 
 

@@ -21,7 +21,9 @@ from kubeshare.dialects.priority_and_gang import HIGHEST_PRIORITY
 from kubeshare.kube.resources import CONFIG_MAPS
 from kubeshare.simulator.control import FakeApiServer, run_virtual, until
 
-DEPLOYED = Path(__file__).parents[2] / "deploy" / "programs" / "configuration.yaml"
+DEPLOYED = (
+    Path(__file__).parents[2] / "deploy/chart/kubeshare/manifests/programs/configuration.yaml"
+)
 
 
 def test_what_is_not_said_is_the_default() -> None:

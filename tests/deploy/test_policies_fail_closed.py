@@ -1,6 +1,5 @@
 """A policy that cannot be evaluated refuses the request, but for those that only warn."""
 
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,7 +7,6 @@ import yaml
 
 import kubeshare.install.manifests as install
 
-DEPLOY = Path(__file__).parents[2] / "deploy"
 POLICIES = ("ValidatingAdmissionPolicy", "MutatingAdmissionPolicy")
 WARN = {"kubeshare-gpu-count", "kubeshare-sharepod-late-edits"}
 """They refuse nothing."""
@@ -16,7 +14,7 @@ WARN = {"kubeshare-gpu-count", "kubeshare-sharepod-late-edits"}
 
 def manifests(*kinds: str) -> dict[str, dict[str, Any]]:
     """Kind and name → spec, of all manifests in the repository."""
-    files = sorted(DEPLOY.rglob("*.yaml"))
+    files = sorted(install.manifest_folder().rglob("*.yaml"))
     loaded = [each for file in files for each in yaml.safe_load_all(file.read_text()) if each]
     return {
         f"{each['kind']}/{each['metadata']['name']}": each["spec"]

@@ -1,6 +1,6 @@
 """The roles of scheduler and device manager: all that they need, and nothing that they never ask.
 
-``FakeCluster`` refuses what ``deploy/rbac`` does not allow, so any test
+``FakeCluster`` refuses what ``manifests/rbac`` does not allow, so any test
 there fails where a rule is missing. Here all lives are played, some of them with troubles
 that make a program look again, and what was never asked for is named.
 ``tests/e2e`` has the proof for all programs with the audit of a real API server.
@@ -36,7 +36,7 @@ CHECKED_OTHERWISE = {"devices": {Permission("update", "kubeshare.nthu", "sharepo
 """Rights that no life uses: an admission plugin requires this one."""
 
 ADVICE = (
-    "no life asks for it: take it out of deploy/rbac, or add a life in which the program "
+    "no life asks for it: take it out of manifests/rbac, or add a life in which the program "
     "needs it, in tests/robustness/fault_matrix/lives.py or in ALL_LIVES of this file"
 )
 

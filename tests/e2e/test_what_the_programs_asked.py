@@ -68,8 +68,8 @@ RARE = {
 """Rights that are for what does not happen in a lab by itself: used, each, in another test."""
 
 ADVICE = (
-    "nothing asked for it: take it out of deploy/rbac; or, where it is for something rare, use it "
-    "in tests/deploy/test_rbac_is_the_least.py or tests/node/test_rights.py and name it in RARE"
+    "nothing asked for it: take it out of manifests/rbac; or, where it is for something rare, use "
+    "it in tests/deploy/test_rbac_is_the_least.py or tests/node/test_rights.py and name it in RARE"
 )
 
 

@@ -183,7 +183,7 @@ def test_a_write_that_breaks_a_rule_is_invalid_and_says_which(
 
 
 def test_a_vgpu_cannot_be_overcommitted(control_plane: ControlPlane) -> None:
-    crd = yaml.safe_load(Path("deploy/crds/vgpus.yaml").read_text())
+    crd = yaml.safe_load(Path("deploy/chart/kubeshare/manifests/crds/vgpus.yaml").read_text())
 
     def holder(number: int, request: int, memory: int) -> Raw:
         return {

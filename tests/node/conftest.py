@@ -44,7 +44,7 @@ def loaded_manifests() -> list[dict[str, Any]]:
 
 @pytest.fixture
 def rights(loaded_manifests: list[dict[str, Any]]) -> Authorizer:
-    """What ``deploy/rbac`` allows the agent."""
+    """What ``manifests/rbac`` allows the agent."""
     return Authorizer(loaded_manifests, "kubeshare-node-agent")
 
 
@@ -54,7 +54,7 @@ def server(rights: Authorizer) -> Iterator[FakeApiServer]:
     server = FakeApiServer()
     server.authorizers[AGENT] = rights
     yield server
-    assert server.refused == [], "see deploy/rbac/node-agent.yaml"
+    assert server.refused == [], "see manifests/rbac/node-agent.yaml"
     assert unsigned(server) == []
 
 

@@ -35,7 +35,13 @@ def test_a_changelog_without_the_version_is_refused() -> None:
 @pytest.mark.parametrize(
     ("names", "words"),
     [
-        (["kubeshare/lab/cluster.py", "kubeshare/deploy/crds/vgpus.yaml"], "kubeshare/lab"),
+        (
+            [
+                "kubeshare/lab/cluster.py",
+                "kubeshare/deploy/chart/kubeshare/manifests/crds/vgpus.yaml",
+            ],
+            "kubeshare/lab",
+        ),
         (["kubeshare/cli/main.py"], "manifests"),
     ],
 )

@@ -3,7 +3,7 @@
 These are the containers that request ``kubeshare.nthu/vgpu`` themselves; if none does, the
 containers in ``spec.gpu.containers``; if none is listed, all but the init containers. Of several
 shares, each names its containers in the same way. Plain pods with annotations get the same from
-the API server (``deploy/policies/plain-pods.yaml``).
+the API server (``manifests/policies/plain-pods.yaml``).
 """
 
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +18,7 @@ VGPU_RESOURCE: Final = "kubeshare.nthu/vgpu"
 IMPLICIT_VGPU_RESOURCE: Final = "deviceclass.resource.kubernetes.io/vgpu.kubeshare.nthu"
 """The name that Kubernetes itself gives the extended resource of the same DeviceClass."""
 VGPU_RESOURCES: Final = (VGPU_RESOURCE, IMPLICIT_VGPU_RESOURCE)
-"""All names of the resource; each policy in ``deploy/policies`` that knows one knows all."""
+"""All names of the resource; each policy in ``manifests/policies`` that knows one knows all."""
 CONTAINER_FIELDS: Final = ("containers", "initContainers")
 FIELD: Final = "spec.gpu.containers"
 

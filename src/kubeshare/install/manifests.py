@@ -1,4 +1,4 @@
-"""Loads the manifests of ``deploy/`` in the order of their application."""
+"""Loads the manifests of the chart in the order of their application."""
 
 import re
 from collections.abc import Iterator
@@ -24,6 +24,7 @@ Manifest = dict[str, Any]
 
 # Each group depends on those before it: policies and programs use kinds that must exist.
 _FOLDERS = ("crds", "policies", "programs", "rbac")
+_MANIFESTS = "deploy/chart/kubeshare/manifests"
 _EXTENDER = "extender"
 _NAMESPACES = "namespaces"
 MAX_SHAREPODS = 512
@@ -65,17 +66,17 @@ class Options(Struct, frozen=True, kw_only=True):
     only_namespaces: tuple[str, ...] | None = None
 
 
-def deploy_folder() -> Path:
+def manifest_folder() -> Path:
     """Where the manifests are: beside the sources, or within the installed package.
 
     Raises:
         ManifestError: neither place has them.
     """
     here = Path(__file__).resolve()
-    for candidate in (here.parents[3] / "deploy", here.parents[1] / "deploy"):
-        if (candidate / "crds").is_dir():
+    for root in (here.parents[3], here.parents[1]):
+        if (candidate := root / _MANIFESTS).is_dir():
             return candidate
-    raise ManifestError("the folder deploy/ is missing: run this from a clone of the repository")
+    raise ManifestError(f"{_MANIFESTS} is missing: run this from a clone of the repository")
 
 
 def load(options: Options, folder: Path | None = None) -> list[Manifest]:
@@ -83,7 +84,7 @@ def load(options: Options, folder: Path | None = None) -> list[Manifest]:
 
     Args:
         options: what differs between clusters.
-        folder: by default ``deploy_folder()``.
+        folder: by default ``manifest_folder()``.
 
     Raises:
         InvalidValueError: KubeShare cannot have this namespace.
@@ -95,7 +96,7 @@ def load(options: Options, folder: Path | None = None) -> list[Manifest]:
             f"{options.namespace!r} cannot be KubeShare's own namespace: that is a DNS label, "
             "not default, and does not begin with kube-",
         )
-    folder = folder or deploy_folder()
+    folder = folder or manifest_folder()
     optional = {_EXTENDER: options.extender, _NAMESPACES: options.only_namespaces is not None}
     found = [
         document

@@ -1,4 +1,4 @@
-"""The schemas under deploy/crds and the structs that read them name the same fields."""
+"""The schemas under manifests/crds and the structs that read them name the same fields."""
 
 from typing import Any
 
@@ -7,7 +7,7 @@ import pytest
 import yaml
 
 from kubeshare.api.types import gpu_quota, share_usage, v1
-from kubeshare.install.manifests import deploy_folder
+from kubeshare.install.manifests import manifest_folder
 from kubeshare.kube.meta import Condition
 
 # (CRD, path of the schema, struct, whether the schema may have fields that we do not read)
@@ -36,7 +36,7 @@ PAIRS = [
 
 
 def schema_of(crd: str, path: str = "") -> dict[str, Any]:
-    manifest = yaml.safe_load((deploy_folder() / "crds" / f"{crd}.yaml").read_text())
+    manifest = yaml.safe_load((manifest_folder() / "crds" / f"{crd}.yaml").read_text())
     schema: dict[str, Any] = manifest["spec"]["versions"][0]["schema"]["openAPIV3Schema"]
     for step in filter(None, path.split(".")):
         schema = schema["properties"][step.removesuffix("[]")]

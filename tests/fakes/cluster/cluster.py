@@ -60,7 +60,7 @@ class FakeCluster(ClusterObjects):
         policy: the name of the scheduler's placement policy.
         elect: whether the programs elect leaders.
         invariants: checks what must always hold.
-        rights: program -> its rights from ``deploy/rbac``; other requests are refused.
+        rights: program -> its rights from ``manifests/rbac``; other requests are refused.
         clocks: program -> the number of seconds by which its clock is fast.
         storage: volumes and claims.
         deadline: virtual seconds that :meth:`until` and expectations wait by default.
@@ -243,7 +243,7 @@ class FakeCluster(ClusterObjects):
                 machine.stop()
             # Checked first, since other failures may follow from a refused request.
             refused = sorted(set(self.server.refused))
-            assert not refused, f"{'; '.join(refused)} (see deploy/rbac)"
+            assert not refused, f"{'; '.join(refused)} (see manifests/rbac)"
         self.invariants.violations += self.invariants.unsigned()
         assert not self.invariants.violations, self.invariants.violations
 

@@ -1,4 +1,4 @@
-"""Narrow structs of ``kubeshare.nthu/v1`` GPUQuota, as in ``deploy/crds``."""
+"""Narrow structs of ``kubeshare.nthu/v1`` GPUQuota, as in ``manifests/crds``."""
 
 from typing import Final
 

@@ -1,4 +1,4 @@
-"""Narrow structs of ``kubeshare.nthu/v1`` ShareUsage, as in ``deploy/crds``."""
+"""Narrow structs of ``kubeshare.nthu/v1`` ShareUsage, as in ``manifests/crds``."""
 
 from datetime import UTC, datetime, timedelta
 from typing import Final

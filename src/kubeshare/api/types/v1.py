@@ -1,7 +1,7 @@
 """Narrow structs of ``kubeshare.nthu/v1``: SharePod, VGPU, GPUNode.
 
 Shares are integers in millionths of a GPU (micros), memory is in bytes. Attributes are the JSON
-names in snake case (``requestMicros`` is ``request_micros``). The schemas under ``deploy/crds``
+names in snake case (``requestMicros`` is ``request_micros``). The schemas under ``manifests/crds``
 are the source of truth; a test compares both.
 """
 

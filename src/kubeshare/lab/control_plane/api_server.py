@@ -5,7 +5,7 @@ schemas, admission policies, permissions and controllers: no node, no
 scheduler, and no garbage collection, since that is the controller manager's::
 
     with local_api_server() as api:
-        api.kubectl("apply", "-f", "deploy/crds")
+        api.kubectl("apply", "-f", "deploy/chart/kubeshare/manifests/crds")
         client = lightkube.Client(config=KubeConfig.from_file(api.kubeconfig))
 
 The lab starts the same two programs with the same arguments in a network namespace of its own,
