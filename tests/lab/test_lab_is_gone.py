@@ -10,9 +10,12 @@ from pathlib import Path
 
 import pytest
 
+from kubeshare.lab import requirements
 from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.control_plane.api_server import wait_until
+from kubeshare.lab.images import binaries
 from kubeshare.lab.node import cgroups, machine
+from kubeshare.lab.progress import Progress
 from labs import GONE, lab_of_this_run
 
 pytestmark = pytest.mark.lab
@@ -71,6 +74,9 @@ class Before:
 @pytest.fixture(scope="module")
 def before() -> Iterator[Before]:
     lab = lab_of_this_run(GONE)
+    # What the first boot here builds takes longer than any of these tests waits for.
+    requirements.check(Progress())
+    binaries.everything(Progress())
     yield Before(lab)
     lab.down()
 
