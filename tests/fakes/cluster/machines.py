@@ -6,6 +6,7 @@ happens in virtual time. The files that the agent writes outlive it.
 
 import asyncio
 import json
+import os
 from collections.abc import Awaitable, Callable
 from concurrent.futures import Future, ThreadPoolExecutor
 from pathlib import Path
@@ -31,7 +32,9 @@ from kubeshare.node.dra.driver import ClaimReference, ClaimRefusedError, Driver
 from kubeshare.node.escapes.watcher import EscapeWatch
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.paths import NodePaths
+from kubeshare.node.usage.accounts import NodeClock
 from kubeshare.simulator.control import FakeApiServer
+from kubeshare.simulator.control.storage import BEGINNING
 from kubeshare.simulator.control_tier.stored import (
     Raw,
     being_deleted,
@@ -49,6 +52,16 @@ RETRY_SECONDS = 12.0
 """Virtual time until the kubelet retries a claim that was refused."""
 RECONNECT_SECONDS = 2.0
 """Virtual time until the kubelet calls an unreachable agent again."""
+
+
+def elapsed_ns() -> int:
+    """The virtual time in ns since the boot of all machines."""
+    return int(asyncio.get_running_loop().time() * 1e9)
+
+
+def wall_ns() -> int:
+    """The virtual time in ns since 1970."""
+    return int(BEGINNING.timestamp()) * 10**9 + elapsed_ns()
 
 
 class Machine:
@@ -303,6 +316,8 @@ class TokenDaemon:
                 file.unlink()
         for grant in grants:
             if read_status(self._paths, grant.claim) is None:
+                # An account has its name by when its grant was written.
+                os.utime(self._paths.grant(grant.claim), ns=(wall_ns(), wall_ns()))
                 write_status(self._paths, Status(claim=grant.claim, state="ACTIVE"))
         shares = [share for grant in grants for share in grant.gpus]
         for uuid in {share.uuid for share in shares}:
@@ -334,6 +349,7 @@ class _Agent(Agent):
             # Each pod here uses its own claim only.
             claim_in_use=lambda _claim: False,
             has_processes=machine.containers.__contains__,
+            clock=NodeClock(wall_ns, elapsed_ns),
         )
         self.driver = cast("Driver", _FakeSockets(machine, self))
         self.escapes = cast("EscapeWatch", _IdleEscapeWatch())
