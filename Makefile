@@ -30,9 +30,9 @@ debian = if test "$$(id -u)" = 0 && command -v apt-get > /dev/null; \
     DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends $(1) > /dev/null; \
   else echo "install $(1) (Debian's names), and run this again" >&2; false; fi
 
-.PHONY: help gcc headers jq prometheus setup native native-aarch64 sanitizers lint lint-style lint-types lint-layers lint-native format \
+.PHONY: help gcc headers jq buildah prometheus setup native native-aarch64 sanitizers lint lint-style lint-types lint-layers lint-native format \
   test-fast test test-parallel test-lab test-lab-nodes test-lab-booting test-serial test-frameworks flaky fault-matrix prove mutants \
-  bench bench-cluster bench-lab bench-gpu gpu-tree demo pythons release clean requirements
+  bench bench-cluster bench-lab bench-gpu gpu-tree demo pythons image release clean requirements
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -87,6 +87,10 @@ headers: setup
 jq:
 	@command -v jq > /dev/null || { $(call debian,jq); }
 
+# The released image is built with it.
+buildah:
+	@command -v buildah > /dev/null || { $(call debian,buildah); }
+
 # Metrics, alerts and dashboards are tried with it.
 prometheus:
 	@{ command -v prometheus && command -v promtool; } > /dev/null || { $(call debian,prometheus); }
@@ -119,7 +123,7 @@ test-fast: native ## the tests that need no root, no network and no lab (under a
 
 # All phases run whatever the others found; the exit status says whether one failed. The labs mostly
 # wait, so the parallel phase runs beside them, in the background.
-test: lint sanitizers jq prometheus ## everything that can be tested here: lint, fast, slow, API server, lab (ARGS="tests/core -k gang": a part)
+test: lint sanitizers jq prometheus buildah ## everything that can be tested here: lint, fast, slow, API server, lab (ARGS="tests/core -k gang": a part)
 ifeq ($(strip $(ARGS)),)
 	@failed=; \
 	$(MAKE) --no-print-directory -k -j4 test-parallel test-lab test-lab-nodes test-lab-booting || failed="$$failed parallel or lab"; \
@@ -201,8 +205,11 @@ demo: native ## watch three pods share one GPU on a real Kubernetes (DEMO=gpusha
 pythons: native ## collect all tests and run core and kube on each Python from 3.11 to 3.14 that is here
 	$(PYTHON) tools/python_matrix.py
 
+image: native ## write the context of the image into dist/image; build it where BASE=NAME@sha256:… is given (TAG=kubeshare:dev)
+	@$(PYTHON) -m tools.image_context dist/image $(if $(BASE),--base $(BASE)) $(if $(TAG),--tag $(TAG))
+
 release: native ## build wheels, sdist and image context into dist/, and publish nothing (a dry run)
-	$(PYTHON) tools/release.py
+	$(PYTHON) -m tools.release
 
 requirements: setup ## compile the pinned, hashed requirements anew
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 requirements/uv.in -o requirements/uv.txt

@@ -9,9 +9,12 @@ import re
 import subprocess
 import sys
 import tarfile
+import tempfile
 import zipfile
 from pathlib import Path
 from typing import Final
+
+from tools.image_context import ImageError, write_context
 
 from kubeshare import __version__
 
@@ -65,16 +68,19 @@ def check_wheel(wheel: Path) -> None:
 
 
 def image_context(path: Path) -> None:
-    """Write a tar of the ``Containerfile`` and of all that it copies."""
-    lines = (ROOT / "Containerfile").read_text().splitlines()
-    sources = [word for line in lines if line.startswith("COPY ") for word in line.split()[1:-1]]
-    with tarfile.open(path, "w:gz") as tar:
-        for name in ("Containerfile", *sources):
-            tar.add(ROOT / name, name, filter=_without_bytecode)
+    """Write a tar of the context of the image.
 
-
-def _without_bytecode(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
-    return None if "__pycache__" in member.name else member
+    Raises:
+        ReleaseError: something of it is missing.
+    """
+    with tempfile.TemporaryDirectory() as folder, tarfile.open(path, "w:gz") as tar:
+        context = Path(folder, "image")
+        try:
+            write_context(context)
+        except ImageError as error:
+            raise ReleaseError(str(error)) from None
+        for each in sorted(context.iterdir()):
+            tar.add(each, each.name)
 
 
 def main() -> int:

@@ -1,4 +1,4 @@
-"""The released image has what the lab's has, at the same places."""
+"""The released image has what the lab's has, at the same places, and needs nothing of its base."""
 
 import subprocess
 import sys
@@ -6,52 +6,81 @@ from pathlib import Path
 
 import pytest
 
+from kubeshare import native
 from kubeshare.install import manifests
-from kubeshare.lab.images import images
+from kubeshare.lab.errors import LabError
+from kubeshare.lab.images import images, python_packages
+from tools import image_context
 
-ROOT = Path(__file__).parents[3]
-LINES = (ROOT / "Containerfile").read_text().splitlines()
+LINES = (image_context.ROOT / "Containerfile").read_text().splitlines()
+DIGEST = f"registry.example/python@sha256:{'0' * 64}"
+AARCH64 = 183
+"""The machine in the header of an ELF file."""
 
 
 def instructions(word: str) -> list[str]:
     return [line.removeprefix(f"{word} ") for line in LINES if line.startswith(f"{word} ")]
 
 
+@pytest.fixture(scope="module")
+def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The context of the image for this machine."""
+    folder = tmp_path_factory.mktemp("image")
+    image_context.write_context(folder)
+    return folder
+
+
 def test_its_environment_is_that_of_the_labs_image() -> None:
     of_the_base = {line for line in images._CONFIG["Env"] if line.startswith("PATH=")}
     assert set(instructions("ENV")) == set(images._CONFIG["Env"]) - of_the_base
+    assert instructions("ENTRYPOINT") == ['["python3"]']
 
 
-def test_its_python_is_that_of_the_labs_image() -> None:
-    (base,) = instructions("FROM")
-    assert ":3.11-" in base
-    assert base.endswith("-bookworm")
+def test_its_base_is_chosen_by_who_builds_it_and_nothing_runs_in_it() -> None:
+    assert instructions("ARG") == ["BASE"]
+    assert instructions("FROM") == ["${BASE}"]
+    assert instructions("RUN") == []
 
 
-@pytest.mark.native
-def test_all_that_it_copies_is_there() -> None:
-    sources = [word for line in instructions("COPY") for word in line.split()[:-1]]
-    assert len(sources) == 6
-    assert [source for source in sources if not (ROOT / source).exists()] == []
+@pytest.mark.parametrize("base", ["python:3.11-slim", "python"])
+def test_a_base_without_a_digest_is_refused(tmp_path: Path, base: str) -> None:
+    with pytest.raises(image_context.ImageError, match="NAME@sha256:"):
+        image_context.build(tmp_path, base, "kubeshare:dev")
 
 
-def test_it_has_the_bytecode_of_the_programs() -> None:
-    (compiled,) = [line for line in instructions("RUN") if "compileall" in line]
-    code = next(line.split()[-1] for line in instructions("COPY") if "src/kubeshare" in line)
-    assert code.startswith(compiled.split()[-1])
+def test_without_buildah_the_command_of_another_builder_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(image_context.ImageError, match=f"--build-arg BASE={DIGEST}"):
+        image_context.build(tmp_path, DIGEST, "kubeshare:dev")
+
+
+def test_what_is_not_built_is_named_with_what_builds_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(python_packages, "install", lambda *_args, **_options: None)
+    monkeypatch.setattr(native, "path", lambda name: image_context.ROOT / name)
+    with pytest.raises(image_context.ImageError, match="is not built: run `make native`"):
+        image_context.write_context(tmp_path / "image")
+
+
+def test_packages_that_cannot_be_had_are_an_error(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(*_args: object, **_options: object) -> None:
+        raise LabError("installing failed")
+
+    monkeypatch.setattr(python_packages, "install", refuse)
+    with pytest.raises(image_context.ImageError, match="installing failed"):
+        image_context.write_context(tmp_path / "image")
 
 
 @pytest.mark.slow
 @pytest.mark.native
-def test_every_program_starts_with_the_packages_of_the_image_alone(tmp_path: Path) -> None:
-    """By their hashes, and without those that only tests and the lab need."""
-    uv = str(Path(sys.executable).with_name("uv"))
-    bare = tmp_path / "bin" / "python"
-    subprocess.run([uv, "venv", "--quiet", f"--python={sys.executable}", tmp_path], check=True)
-    install = instructions("RUN")[0]
-    assert "--require-hashes" in install
-    sync = [uv, "pip", "sync", "--quiet", "--require-hashes", f"--python={bare}"]
-    subprocess.run([*sync, ROOT / "requirements" / "runtime.txt"], check=True)
+def test_every_program_starts_with_what_is_in_the_image_alone(context: Path) -> None:
+    """By a Python without packages of its own."""
+    installed = context / "root" / image_context.INSTALLED
     programs = {
         tuple(container["command"][:3])
         for manifest in manifests.load(manifests.Options())
@@ -59,15 +88,34 @@ def test_every_program_starts_with_the_packages_of_the_image_alone(tmp_path: Pat
         for container in manifest["spec"]["template"]["spec"]["containers"]
     }
     assert len(programs) == 4
-    (entry,) = instructions("ENTRYPOINT")
-    for python, *module in sorted(programs | {("python3", "-m", "kubeshare.cli.main")}):
-        assert entry == f'["{python}"]'
+    for _, *module in sorted(programs | {("python3", "-m", "kubeshare.cli.main")}):
         started = subprocess.run(
-            [bare, *module, "--help"],
-            env={"PYTHONPATH": str(ROOT / "src")},
+            [sys.executable, "-S", *module, "--help"],
+            env={"PYTHONPATH": f"{installed / 'src'}:{installed / 'packages'}"},
+            cwd=context,
             capture_output=True,
             text=True,
             check=False,
         )
         assert (started.returncode, started.stderr) == (0, "")
         assert "usage" in started.stdout.lower()
+
+
+@pytest.mark.slow
+@pytest.mark.native
+def test_it_has_bytecode_and_nothing_of_the_lab(context: Path) -> None:
+    code = context / "root" / image_context.INSTALLED / "src" / "kubeshare"
+    assert list((code / "scheduler" / "__pycache__").glob("program.*.pyc"))
+    assert not {each.name for each in code.iterdir()} & {"lab", "demo", "fakegpu"}
+
+
+@pytest.mark.slow
+def test_an_image_for_arm64_has_the_packages_of_arm64(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(image_context, "_native_files", lambda *_: {})
+    image_context.write_context(tmp_path / "image", "arm64")
+    libraries = list((tmp_path / "image" / "root").rglob("*.so"))
+    assert libraries
+    for library in libraries:
+        assert int.from_bytes(library.read_bytes()[18:20], "little") == AARCH64, library

@@ -212,5 +212,15 @@ class Node:
         archive = self.layout.folder / "kubeshare.tar"
         images.write_kubeshare_archive(archive, layers, present)
         for one in (pause_archive, archive):
-            self.machine.run(*ctr, "images", "import", "--local", str(one))
+            self.import_image(one, containerd)
             one.unlink()
+
+    def import_image(self, archive: Path, containerd: Path) -> None:
+        """Import an OCI archive into its containerd.
+
+        Args:
+            archive: a file of this machine.
+            containerd: the folder with ``ctr``.
+        """
+        ctr = (str(containerd / "ctr"), "--namespace=k8s.io")
+        self.machine.run(*ctr, "images", "import", "--local", str(archive))
