@@ -15,8 +15,8 @@ PARALLEL := -n auto --maxprocesses=8 --dist=loadgroup
 MEASURING := -n 3 --dist=loadgroup
 # These change what a node is, or what runs on it: they have a lab to themselves.
 NODE_TESTS := tests/lab/test_lab.py tests/e2e/owned $(patsubst %,tests/e2e/test_%.py,migrating dra_node restarts restored killed)
-# The first two boot labs of their own; the others are here because this lane has the time.
-BOOTING_TESTS := tests/lab/test_lab_is_gone.py $(patsubst %,tests/e2e/test_%.py,kinds_of_nodes faults several_shares)
+# The first three boot labs of their own; the others are here because this lane has the time.
+BOOTING_TESTS := tests/lab/test_lab_is_gone.py $(patsubst %,tests/e2e/test_%.py,kinds_of_nodes operating faults several_shares)
 # What phases at once print, line by line. sed ends with its input, whatever interrupts make.
 label = 2>&1 | sed -u 's/^/$(1) | /'
 # Where it is set, every process of pytest would rewrite and compile all tests anew.
@@ -199,7 +199,7 @@ bench-gpu: native ## figures 5, 6, 7 and 12 on this machine's GPU in nine minute
 gpu-tree: native ## pack dist/kubeshare-gpu.tar.gz: the same for a GPU machine without network, pip and make
 	$(PYTHON) tools/gpu_tree.py
 
-demo: native ## watch three pods share one GPU on a real Kubernetes (DEMO=gpushare: by memory; DEMO=gaia: by links; KEEP=1 keeps it, KUBECONFIG=… uses yours)
+demo: native ## watch three pods share one GPU on a real Kubernetes (DEMO=gpushare: by memory; DEMO=gaia: by links; DEMO=operate: with Helm; KEEP=1 keeps it, KUBECONFIG=… uses yours)
 	$(PYTHON) -m kubeshare.demo $(DEMO) $(if $(KEEP),--keep) $(if $(CLUSTER),--kubeconfig $(CLUSTER))
 
 pythons: native ## collect all tests and run core and kube on each Python from 3.11 to 3.14 that is here

@@ -102,7 +102,7 @@ def test_a_pair_that_runs_beyond_the_quota_is_an_error() -> None:
 def test_it_takes_no_node_of_a_real_cluster_over() -> None:
     answer = CliRunner().invoke(main, ["gaia", "--kubeconfig", "/dev/null"])
     assert answer.exit_code == 2
-    assert "takes a node over" in answer.output
+    assert "changes the whole cluster" in answer.output
 
 
 def test_the_node_has_the_gpus_of_the_steps() -> None:

@@ -107,7 +107,7 @@ def test_a_limit_that_does_not_hold_is_an_error() -> None:
 def test_it_takes_no_node_of_a_real_cluster_over() -> None:
     answer = CliRunner().invoke(main, ["gpushare", "--kubeconfig", "/dev/null"])
     assert answer.exit_code == 2
-    assert "takes a node over" in answer.output
+    assert "changes the whole cluster" in answer.output
 
 
 def test_the_page_shows_what_inspect_prints() -> None:

@@ -14,10 +14,10 @@ from typing import Final
 import click
 from rich.console import Console
 
-from kubeshare.demo import figure, gaia, gpushare, show
+from kubeshare.demo import figure, gaia, gpushare, operate, show
 from kubeshare.demo.cluster import Cluster, ConfiguredKubectl, DemoError
 from kubeshare.demo.dedicated_node import DedicatedNode
-from kubeshare.demo.frame import install, lab_with_kubeshare
+from kubeshare.demo.frame import booted_lab, install, lab_with_kubeshare
 from kubeshare.demo.meter import FakeGpuLog, KernelCounts, fake_gpu_of
 from kubeshare.demo.play import Outcome, Pace, Play
 from kubeshare.install import manifests, rollout
@@ -31,10 +31,13 @@ from kubeshare.native import NativeMissingError
 
 TOLERANCE = 0.03
 _FIGURE_6_LAB = Shape(nodes=2, gpus="V100x2")
+_FIGURE_6_LAB_GPUS = 4
 
 
 @click.command(epilog="Example: python -m kubeshare.demo --keep")
-@click.argument("demo", type=click.Choice(["figure-6", "gpushare", "gaia"]), default="figure-6")
+@click.argument(
+    "demo", type=click.Choice(["figure-6", "gpushare", "gaia", "operate"]), default="figure-6"
+)
 @click.option("--keep", is_flag=True, help="Leave the lab up at the end, to look around.")
 @click.option(
     "--kubeconfig",
@@ -54,15 +57,17 @@ def main(demo: str, *, keep: bool, kubeconfig: Path | None, image: str, plot_pat
     """Watch three pods share one GPU as they requested: figure 6 of the paper.
 
     On a lab of this machine, or with --kubeconfig on a cluster that is there. The demos "gpushare"
-    and "gaia" run pods of Alibaba's gpushare and of Tencent's Gaia on a lab: they take a node over.
+    and "gaia" run pods of Alibaba's gpushare and of Tencent's Gaia on a lab, where they take a node
+    over; "operate" installs, upgrades and uninstalls KubeShare there with Helm, under running pods.
     """
     console = Console()
     started = time.monotonic()
-    if demo in _OF_FAMILIES:
+    if demo in _ON_A_LAB:
         if kubeconfig:
-            raise click.UsageError(f"{demo} takes a node over: it has no --kubeconfig")
-        console.print(_what_comes(None, f"runs pods of {demo}"))
-        _OF_FAMILIES[demo](image, console, keep=keep)
+            raise click.UsageError(f"{demo} changes the whole cluster: it has no --kubeconfig")
+        play, what = _ON_A_LAB[demo]
+        console.print(_what_comes(None, what))
+        play(image, console, keep=keep)
         console.print(_time_since(started))
         console.print(_where_next(None, keep=keep, again=f"make demo DEMO={demo} KEEP=1"))
         return 0
@@ -122,7 +127,7 @@ def _where_next(kubeconfig: Path | None, *, keep: bool, again: str = "make demo 
 def _on_lab(console: Console, image: str, *, keep: bool) -> Outcome:
     with lab_with_kubeshare(_FIGURE_6_LAB, image, console, keep=keep) as lab:
         cluster = Cluster(lab.kubectl)
-        count = _FIGURE_6_LAB.nodes * int(_FIGURE_6_LAB.gpus.rpartition("x")[2])
+        count = _FIGURE_6_LAB_GPUS
         cluster.wait(lambda: cluster.gpu_count() == count, f"{count} GPUs to be found")
         states = {node.name: node.state_folder for node in lab.nodes}
         return Play(
@@ -171,11 +176,24 @@ def _kubeshare(lab: Lab, *arguments: str) -> str:
     return done.stdout
 
 
-_OF_FAMILIES: Final[Mapping[str, Callable[..., None]]] = {
-    "gpushare": _gpushare_on_lab,
-    "gaia": _gaia_on_lab,
+def _operate_on_lab(image: str, console: Console, *, keep: bool) -> None:
+    with booted_lab(_FIGURE_6_LAB, keep=keep) as lab:
+        operate.OperateDemo(
+            Cluster(lab.kubectl, operate.NAMESPACE),
+            operate.Helm(binaries.helm(lab.progress) / "helm", lab.kubeconfig, console),
+            partial(_kubeshare, lab),
+            gpus=_FIGURE_6_LAB_GPUS,
+            image=image,
+            console=console,
+        ).run()
+
+
+_ON_A_LAB: Final[Mapping[str, tuple[Callable[..., None], str]]] = {
+    "gpushare": (_gpushare_on_lab, "runs pods of gpushare"),
+    "gaia": (_gaia_on_lab, "runs pods of gaia"),
+    "operate": (_operate_on_lab, "operates KubeShare"),
 }
-"""The demos of manifest families, which take a node of a lab over."""
+"""The demos that change a whole cluster, and what they do."""
 
 
 def _on_cluster(kubeconfig: Path, image: str, console: Console) -> Outcome:

@@ -17,10 +17,17 @@ _ROLLOUT_SECONDS = 180.0
 @contextmanager
 def lab_with_kubeshare(shape: Shape, image: str, console: Console, *, keep: bool) -> Iterator[Lab]:
     """A lab of its own on which KubeShare runs; it is taken down at the end, unless kept."""
+    with booted_lab(shape, keep=keep) as lab:
+        asyncio.run(install(lab.kubeconfig, image, console))
+        yield lab
+
+
+@contextmanager
+def booted_lab(shape: Shape, *, keep: bool) -> Iterator[Lab]:
+    """A lab of its own without KubeShare; it is taken down at the end, unless kept."""
     lab = Lab("demo")
     try:
         lab.up(shape)
-        asyncio.run(install(lab.kubeconfig, image, console))
         yield lab
     finally:
         if not keep:

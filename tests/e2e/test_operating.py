@@ -1,0 +1,45 @@
+"""`make demo DEMO=operate`: Helm installs, upgrades and removes KubeShare under running pods."""
+
+import io
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+from rich.console import Console
+
+from kubeshare.demo import operate
+from kubeshare.demo.cluster import Cluster
+from kubeshare.lab.cluster import Shape
+from kubeshare.lab.images import binaries
+from labs import GONE, lab_of_this_run
+
+pytestmark = pytest.mark.lab
+
+
+def test_a_release_is_operated_under_running_pods() -> None:
+    lab = lab_of_this_run(GONE)
+    console = Console(file=io.StringIO(), width=200)
+
+    def kubeshare(*arguments: str) -> str:
+        command = [sys.executable, "-m", "kubeshare.cli.main", *arguments]
+        kubeconfig = ("--kubeconfig", str(lab.kubeconfig))
+        return subprocess.run(
+            [*command, *kubeconfig], check=True, capture_output=True, text=True
+        ).stdout
+
+    try:
+        lab.up(Shape(nodes=1, gpus="V100x2"))
+        helm: Path = binaries.helm(lab.progress) / "helm"
+        operate.OperateDemo(
+            Cluster(lab.kubectl, operate.NAMESPACE),
+            operate.Helm(helm, lab.kubeconfig, console),
+            kubeshare,
+            gpus=2,
+            image="kubeshare:dev",
+            console=console,
+        ).run()
+        left = lab.kubectl("get", "deployments,daemonsets,pods", "-n", "kubeshare-system")
+        assert "kubeshare-" not in left
+    finally:
+        lab.down()
