@@ -14,9 +14,6 @@ from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.lab
 
-HERE = "node-1"
-
-
 def evict(stage: Stage, namespace: str, name: str) -> None:
     """Ask the API server to evict a pod, as ``kubectl drain`` does."""
     eviction = {
@@ -40,7 +37,7 @@ def ready(space: Space, app: str) -> int:
 def drained(stage: Stage) -> Iterator[None]:
     """Nodes take pods again afterwards, and KubeShare's programs are there."""
     yield
-    stage.kubectl("uncordon", HERE)
+    stage.kubectl("uncordon", *(node.name for node in stage.lab.nodes))
     for component in (SCHEDULER, DEVICE_MANAGER):
         stage.until_ready(component)
 
@@ -54,7 +51,7 @@ def test_a_drain_moves_those_who_share_as_their_budget_allows_and_placeholders_l
     space.until_running(2, app="serve")
     ((gpuid, held),) = space.parts().items()
     assert len(held) == 2
-    assert {pod["spec"]["nodeName"] for pod in space.pods()} == {HERE}
+    (here,) = {pod["spec"]["nodeName"] for pod in space.pods()}
     kept = placeholder_name(gpuid)
     pods = f"/api/v1/namespaces/{NAMESPACE}/pods"
     eventually(
@@ -67,7 +64,7 @@ def test_a_drain_moves_those_who_share_as_their_budget_allows_and_placeholders_l
 
     with ThreadPoolExecutor() as pool:
         flags = ("--ignore-daemonsets", "--delete-emptydir-data", "--timeout=180s")
-        done = pool.submit(stage.kubectl, "drain", HERE, *flags)
+        done = pool.submit(stage.kubectl, "drain", here, *flags)
 
         def over() -> bool:
             least.append(ready(space, "serve"))
@@ -80,7 +77,7 @@ def test_a_drain_moves_those_who_share_as_their_budget_allows_and_placeholders_l
     assert kept not in stage.placeholders()
     # The device manager may have been on this node, and have to be followed by another.
     eventually(
-        lambda: not [one for one in stage.vgpus() if one["spec"]["nodeName"] == HERE],
+        lambda: not [one for one in stage.vgpus() if one["spec"]["nodeName"] == here],
         "its vGPUs to go",
         explain=lambda: str(stage.vgpus()),
     )

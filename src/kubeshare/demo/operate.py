@@ -186,7 +186,9 @@ class OperateDemo:
     def _must(self, *arguments: str) -> None:
         done, said = self._helm(*arguments)
         if not done:
-            raise DemoError(f"helm {arguments[0]} failed:\n{said}")
+            # Helm quotes what a hook said.
+            words = said.replace("\\n", "\n")
+            raise DemoError(f"helm {arguments[0]} failed:\n{words}")
 
     def _show(self, program: str, *arguments: str) -> None:
         run = self._cluster.kubectl if program == "kubectl" else self._kubeshare
