@@ -14,6 +14,7 @@ from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.lab
 
+
 def evict(stage: Stage, namespace: str, name: str) -> None:
     """Ask the API server to evict a pod, as ``kubectl drain`` does."""
     eviction = {

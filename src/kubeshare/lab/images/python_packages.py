@@ -8,9 +8,7 @@ from pathlib import Path
 from kubeshare.lab.errors import LabError
 
 
-def install(
-    requirements: Path, target: Path, what: str, platform: str | None = None
-) -> None:
+def install(requirements: Path, target: Path, what: str, platform: str | None = None) -> None:
     """Install what a requirements file pins, for the image's Python.
 
     Args:
