@@ -11,6 +11,7 @@ from kubeshare.simulator.errors import SimulationError
 from kubeshare.simulator.jobs import FOREVER, HostRequest
 from kubeshare.simulator.workloads.jobs_csv import JobsCsv
 from kubeshare.simulator.workloads.openb import GPU_BYTES, OpenbPods, read_nodes
+from kubeshare.simulator.workloads.table import MAX_LINE
 
 
 def written(folder: Path, text: str | bytes) -> Path:
@@ -98,6 +99,34 @@ def test_one_bad_line_of_many_is_skipped_where_that_is_asked(tmp_path: Path) -> 
     lenient = JobsCsv(path, lenient=True)
     assert (lenient.count, lenient.skipped) == (1999, 1)
     assert len(list(lenient.draw())) == 1999
+
+
+def test_an_unmatched_quote_spoils_its_own_line_only(tmp_path: Path) -> None:
+    path = written(tmp_path, 'name,arrival,duration\na,0,1\n"b,1,1\nc,2,1\n"d ""x""",3,1\n')
+    with pytest.raises(SimulationError, match=r":3: unexpected end of data"):
+        JobsCsv(path)
+    lenient = JobsCsv(path, lenient=True)
+    assert [job.name for job in lenient.draw()] == ["a", "c", 'd "x"']
+    assert lenient.skipped == 1
+
+
+def test_bytes_that_are_no_text_are_one_invalid_line(tmp_path: Path) -> None:
+    path = written(tmp_path, b"\xef\xbb\xbfarrival,duration\r\n0,1\r\n\xff,1\r\n\r\n2,1")
+    with pytest.raises(SimulationError, match=r":3: 'utf-8' codec can't decode"):
+        JobsCsv(path)
+    lenient = JobsCsv(path, lenient=True)
+    assert (lenient.count, lenient.skipped) == (2, 1)
+    with pytest.raises(SimulationError, match=r":1: 'utf-8' codec can't decode"):
+        JobsCsv(written(tmp_path, b"\xffarrival,duration\n"), lenient=True)
+
+
+def test_a_line_has_a_bound(tmp_path: Path) -> None:
+    endless = "0," + "1" * (2 * MAX_LINE)
+    path = written(tmp_path, f"arrival,duration\n{endless}\n1,1\n")
+    with pytest.raises(SimulationError, match=":2: the line is longer than 1048576 bytes"):
+        JobsCsv(path)
+    lenient = JobsCsv(path, lenient=True)
+    assert (lenient.count, lenient.skipped) == (1, 1)
 
 
 # The columns as published; the rows are not from the trace.

@@ -1,10 +1,15 @@
-"""CSV files of jobs: header, rows and errors that name their line."""
+"""CSV files of jobs: header, rows and errors that name their line.
+
+A row is a line: a quoted field ends in its line, so that an unmatched quote spoils no other one.
+"""
 
 import csv
 import math
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from codecs import BOM_UTF8
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import count
 from pathlib import Path
-from typing import TypeVar
+from typing import Final, NamedTuple, TypeVar
 
 import msgspec
 
@@ -16,6 +21,17 @@ Fields = Mapping[str, str]
 """Column → its text, stripped; "" where the row has none."""
 
 
+MAX_LINE: Final = 1 << 20
+"""The most bytes of a line."""
+
+
+class Place(NamedTuple):
+    """Where a row is: the number of its line, and where it begins in the file."""
+
+    line: int
+    offset: int
+
+
 class Columns(msgspec.Struct, frozen=True, kw_only=True):
     """The columns of a kind of file: those that it must have, and others that it may have."""
 
@@ -24,22 +40,28 @@ class Columns(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Table:
-    """A CSV file with a header.
+    """A CSV file.
 
     Args:
         path: the file.
         columns: its columns.
         lenient: whether invalid rows are skipped and counted, instead of ending the reading.
+        header: whether the first line has their names; else the rows have the required ones.
 
     Attributes:
-        skipped: the errors of the rows that were skipped in the last reading.
+        skipped: how many rows were skipped in the last reading.
         count: how many rows were valid in the last reading.
+        at: the place of the row that was read last.
     """
 
-    def __init__(self, path: Path, columns: Columns, *, lenient: bool = False) -> None:
+    def __init__(
+        self, path: Path, columns: Columns, *, lenient: bool = False, header: bool = True
+    ) -> None:
         self._path, self._columns, self._lenient = path, columns, lenient
+        self._has_header = header
         self.skipped = 0
         self.count = 0
+        self.at = Place(0, 0)
 
     def read(self, parse: Callable[[int, Fields], Row]) -> Iterator[Row]:
         """Read the rows one by one, so that memory does not grow with the file.
@@ -53,33 +75,62 @@ class Table:
             OSError: the file cannot be read.
         """
         self.skipped = self.count = 0
-        with self._path.open(encoding="utf-8-sig", newline="") as file:
-            reader = csv.reader(file)
-            try:
-                header = [name.strip() for name in next(reader, [])]
-                self._check_header(header)
-                for row in reader:
-                    if row:
-                        yield from self._parsed(reader.line_num, header, row, parse)
-            except (csv.Error, UnicodeDecodeError) as error:
-                raise SimulationError(f"{self._path}:{reader.line_num + 1}: {error}") from error
+        header: Sequence[str] = () if self._has_header else self._columns.required
+        for line, offset, content in read_lines(self._path):
+            if not header:
+                header = self._header(content)
+                continue
+            self.at = Place(line, offset)
+            yield from self._parsed(line, header, content, parse)
+        if not header:
+            self._check_header([])
+
+    def read_at(
+        self, places: Iterable["Place"], parse: Callable[[int, Fields], Row]
+    ) -> Iterator[Row]:
+        """Read rows of a file without a header in another order.
+
+        Args:
+            places: of valid rows.
+            parse: as in :meth:`read`.
+
+        Raises:
+            SimulationError: a row is invalid: the file was changed.
+            OSError: the file cannot be read.
+        """
+        with self._path.open("rb") as file:
+            for line, offset in places:
+                file.seek(offset)
+                content = file.readline(MAX_LINE)
+                yield from self._parsed(line, self._columns.required, content, parse)
 
     def _parsed(
         self,
         line: int,
         header: Sequence[str],
-        row: Sequence[str],
+        content: bytes,
         parse: Callable[[int, Fields], Row],
     ) -> Iterator[Row]:
         try:
+            row = _cells(content)
+            if not row:
+                return
             parsed = parse(line, _fields(header, row))
-        except (InvalidValueError, SimulationError) as error:
+        except (InvalidValueError, SimulationError, csv.Error, UnicodeDecodeError) as error:
             if not self._lenient:
                 raise SimulationError(f"{self._path}:{line}: {error}") from error
             self.skipped += 1
             return
         self.count += 1
         yield parsed
+
+    def _header(self, content: bytes) -> list[str]:
+        try:
+            header = [name.strip() for name in _cells(content.removeprefix(BOM_UTF8))]
+        except (SimulationError, csv.Error, UnicodeDecodeError) as error:
+            raise SimulationError(f"{self._path}:1: {error}") from error
+        self._check_header(header)
+        return header
 
     def _check_header(self, header: Sequence[str]) -> None:
         known = (*self._columns.required, *self._columns.optional)
@@ -92,6 +143,31 @@ class Table:
             raise SimulationError(f"{self._path}:1: column {missing[0]} is missing")
         if len(set(header)) < len(header):
             raise SimulationError(f"{self._path}:1: a column occurs twice")
+
+
+def read_lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
+    """Number, offset and content of each line; of a line that is too long, its beginning.
+
+    Raises:
+        OSError: the file cannot be read.
+    """
+    with path.open("rb") as file:
+        offset = 0
+        for line in count(1):
+            content = file.readline(MAX_LINE + 1)
+            if not content:
+                return
+            yield line, offset, content
+            offset += len(content)
+            while len(content) > MAX_LINE and not content.endswith(b"\n"):
+                content = file.readline(MAX_LINE + 1)
+                offset += len(content)
+
+
+def _cells(content: bytes) -> list[str]:
+    if len(content) > MAX_LINE:
+        raise SimulationError(f"the line is longer than {MAX_LINE} bytes")
+    return next(csv.reader([content.decode()], strict=True), [])
 
 
 def _fields(header: Sequence[str], row: Sequence[str]) -> Fields:
