@@ -67,3 +67,8 @@ def test_cpu_and_jobs_without_gpus_are_heeded() -> None:
     asked = HostRequest(cpu_millis=3000, memory_bytes=GI)
     jobs = [job("a", request=0.1, host=asked), job("b", gpus=0, host=asked)]
     assert sorted(Played(jobs, "gradient", host=host).placed_at.values()) == [0, 10]
+
+
+def test_a_job_that_requests_no_compute_is_placed() -> None:
+    jobs = [job("a", request=0, need=0.2), job("b", request=0.5), job("c", request=0, need=0.1)]
+    assert set(Played(jobs, "gradient").placed_at.values()) == {0}

@@ -53,6 +53,8 @@ class Gradient(Fragmentation):
     def usable(self, weights: ClassWeights, micros: int, cpu_millis: int) -> float:
         """As far as the CPUs go."""
         size = weights.of.micros * weights.of.count
+        if not size:  # its jobs leave all that there is
+            return super().usable(weights, micros, cpu_millis)
         jobs = -(-micros // size)
         cpus, at_most = weights.cpu_millis, weights.at_most
         whole = bisect_right(cpus, cpu_millis // jobs)
