@@ -2,12 +2,13 @@
 
 import csv
 import json
+import subprocess
 from pathlib import Path
 
 import pytest
 
 from kubeshare.cli.main import main
-from kubeshare.cli.reproduce import command, everything
+from kubeshare.cli.reproduce import command, everything, provenance
 from kubeshare.simulator.experiment import Progress
 from kubeshare.simulator.figures import catalogue
 from kubeshare.simulator.figures.catalogue import Entry, Make
@@ -88,6 +89,47 @@ def test_an_interruption_keeps_what_is_made_and_marks_it(
     assert (tmp_path / "one.json").exists()
     assert not (tmp_path / "three.json").exists()
     assert "partial" in capsys.readouterr().out
+
+
+def test_results_of_an_earlier_run_are_removed_and_nothing_else(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    assert run(monkeypatch, tmp_path, one=made("one"), two=made("two")) == 0
+    (tmp_path / "notes.txt").write_text("mine")
+    assert run(monkeypatch, tmp_path, one=missing, two=interrupted) == 130
+    left = sorted(path.name for path in tmp_path.iterdir())
+    assert left == ["README.md", "notes.txt", "summary.csv", "summary.json"]
+
+
+def test_a_quoted_figure_is_not_of_this_commit_and_machine(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    kept = "bench/results/2026-11-22-lab-two-cores.txt"
+    quoted = Figure(name="old", title="Old", table=[["a"], ["b"]], claims=[], quoted=kept)
+    assert run(monkeypatch, tmp_path, one=made("one"), old=lambda *_: quoted) == 0
+    old, new = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("old", "one"))
+    assert (old["machine"], old["python"], old["version"]) == (f"see {kept}", "", "")
+    assert "" not in (new["machine"], new["python"])
+    assert f"Ran: simulation, quoted from {kept}" in (tmp_path / "old.txt").read_text()
+
+
+def test_a_changed_tree_is_marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    def git(*words: str) -> None:
+        of = ["git", "-C", str(tmp_path), "-c", "user.name=a", "-c", "user.email=a@b.c", *words]
+        subprocess.run(of, check=True, capture_output=True)
+
+    file = tmp_path / "kept.txt"
+    file.write_text("1")
+    git("init", "-q")
+    git("add", ".")
+    git("commit", "-q", "-m", "first")
+    monkeypatch.setattr(provenance, "CLONE", tmp_path)
+    clean = provenance.Provenance.here(1)
+    assert clean.commit.isalnum()
+    file.write_text("2")
+    changed = provenance.Provenance.here(1)
+    assert changed.commit == f"{clean.commit}-dirty"
+    assert changed.quoting("kept.txt").commit == clean.commit
 
 
 @pytest.mark.parametrize("options", [["all", "--plot", "x.png"], ["9", "--out", "x"]])

@@ -3,6 +3,7 @@
 import time
 from collections.abc import Callable
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -13,12 +14,18 @@ from kubeshare.cli.simulate.bar import progress_bar
 from kubeshare.simulator.figures.catalogue import FIGURES, jobs_of, make
 from kubeshare.simulator.figures.figure import Figure, NotReproducedError
 
+_ENDINGS: Final = ("json", "csv", "txt", "png")
+"""The files of a figure."""
+
+_SUMMARY: Final = ("summary.json", "summary.csv", "README.md")
+"""The files of all."""
+
 
 def reproduce_all(out: Path, seeds: int, output: str) -> int:
     """Make all, write each when it is made, and print the summary.
 
     Args:
-        out: the folder; what is there of an earlier run is overwritten.
+        out: the folder; the results of an earlier run in it are removed, other files stay.
         seeds: how many.
         output: how the summary is printed: text, json or csv.
 
@@ -26,7 +33,9 @@ def reproduce_all(out: Path, seeds: int, output: str) -> int:
         1 if a claim fails, 3 if something could not be made, 130 after an interruption.
     """
     out.mkdir(parents=True, exist_ok=True)
+    _clear(out)
     summary = Summary(provenance=Provenance.here(seeds))
+    _write(summary, out)  # instead of an earlier one, which says that all is there
     begun = time.monotonic()
     try:
         for number, name in enumerate(FIGURES, 1):
@@ -49,9 +58,17 @@ def reproduce_all(out: Path, seeds: int, output: str) -> int:
     return summary.exit_code
 
 
+def _clear(out: Path) -> None:
+    """Remove the results of an earlier run: beside newer ones, nothing would tell them apart."""
+    for name in FIGURES:
+        for ending in _ENDINGS:
+            (out / f"{name}.{ending}").unlink(missing_ok=True)
+
+
 def _make(name: str, seeds: int, summary: Summary, out: Path) -> None:
     try:
-        with progress_bar(jobs_of(name, seeds, summary.made)) as progress:
+        jobs = jobs_of(name, seeds, summary.made)
+        with progress_bar(jobs, name) as progress:
             figure = make(name, seeds, progress, summary.made)
     except NotReproducedError as error:
         summary.missing[name] = str(error)
@@ -62,18 +79,19 @@ def _make(name: str, seeds: int, summary: Summary, out: Path) -> None:
 
 
 def _keep(figure: Figure, provenance: Provenance, out: Path) -> None:
-    (out / f"{figure.name}.json").write_text(as_json(figure, provenance) + "\n")
-    (out / f"{figure.name}.csv").write_text(as_csv(figure))
-    (out / f"{figure.name}.txt").write_text(as_text(figure) + "\n")
+    json_, csv_, text, picture = (out / f"{figure.name}.{ending}" for ending in _ENDINGS)
+    json_.write_text(as_json(figure, provenance) + "\n")
+    csv_.write_text(as_csv(figure))
+    text.write_text(as_text(figure) + "\n")
     if not figure.lines:
         return  # a table is its own picture
     try:
-        draw(figure, out / f"{figure.name}.png")
+        draw(figure, picture)
     except NoMatplotlibError as error:
         click.echo(error.format_message(), err=True)
 
 
 def _write(summary: Summary, out: Path) -> None:
-    (out / "summary.json").write_text(summary.as_json() + "\n")
-    (out / "summary.csv").write_text(as_rows(summary))
-    (out / "README.md").write_text(as_page(summary, out))
+    contents = summary.as_json() + "\n", as_rows(summary), as_page(summary, out)
+    for name, content in zip(_SUMMARY, contents, strict=True):
+        (out / name).write_text(content)

@@ -33,7 +33,7 @@ def as_text(figure: Figure) -> str:
         lines.append(f"{'holds' if claim.holds else 'FAILS'}: {claim.paper}")
         lines.append(f"       here: {claim.here}")
         lines += [f"       why: {claim.why}"] * bool(claim.why)
-    lines.append(f"Ran: {figure.ran}")
+    lines.append(f"Ran: {figure.where}")
     if figure.chosen:
         lines += ["Chosen here, where the paper is silent:", *(f"  {at}" for at in figure.chosen)]
     return "\n".join(lines)
@@ -42,7 +42,8 @@ def as_text(figure: Figure) -> str:
 def as_json(figure: Figure, provenance: Provenance) -> str:
     """One object, with the points of each line, and what it was made from."""
     fields: Mapping[str, object] = msgspec.to_builtins(figure)
-    return json.dumps({**fields, "holds": figure.holds, **msgspec.to_builtins(provenance)})
+    made_from = provenance.quoting(figure.quoted) if figure.quoted else provenance
+    return json.dumps({**fields, "holds": figure.holds, **msgspec.to_builtins(made_from)})
 
 
 def as_csv(figure: Figure) -> str:

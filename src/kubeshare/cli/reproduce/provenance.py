@@ -20,10 +20,12 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         seeds: how many runs were drawn where the papers draw one.
-        version: of KubeShare.
-        commit: of the clone; "" without one.
-        machine: system, processor kind and number of cores.
-        python: its version.
+        version: of KubeShare; "" of a kept result.
+        commit: of the clone, with ``-dirty`` where it has changes that are not committed; of a
+            kept result the commit that kept it; "" without a clone.
+        machine: system, processor kind and number of cores; of a kept result the file that
+            names them.
+        python: its version; "" of a kept result.
     """
 
     seeds: int
@@ -38,18 +40,33 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             seeds=seeds,
             version=kubeshare.__version__,
-            commit=_commit(),
+            commit=_git("describe", "--always", "--dirty", "--exclude=*"),
             machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
             python=platform.python_version(),
         )
 
+    def quoting(self, kept: str) -> "Provenance":
+        """Of a figure that quotes a result, which neither this commit nor this machine made.
 
-def _commit() -> str:
+        Args:
+            kept: the file of the result, in the clone.
+        """
+        return Provenance(
+            seeds=self.seeds,
+            version="",
+            commit=_git("log", "-1", "--format=%h", "--", kept),
+            machine=f"see {kept}",
+            python="",
+        )
+
+
+def _git(*words: str) -> str:
+    """What git says of the clone; "" without git or a clone."""
     git = shutil.which("git")
     if git is None or not (CLONE / ".git").exists():
         return ""
-    command = [git, "-C", str(CLONE), "rev-parse", "--short", "HEAD"]
-    found = subprocess.run(  # noqa: S603 - fixed words
+    command = [git, "-C", str(CLONE), *words]
+    found = subprocess.run(  # noqa: S603 - words of this module
         command, capture_output=True, text=True, check=False, timeout=10
     )
     return found.stdout.strip()

@@ -101,7 +101,7 @@ def as_page(summary: Summary, folder: Path) -> str:
         if (folder / f"{name}.png").exists() and figure.lines:
             lines += [f"![{figure.heading}]({name}.png)", ""]
         lines.append(
-            f"[Text]({name}.txt), [JSON]({name}.json), [CSV]({name}.csv). Ran: {figure.ran}."
+            f"[Text]({name}.txt), [JSON]({name}.json), [CSV]({name}.csv). Ran: {figure.where}."
         )
     return "\n".join([*lines, ""])
 

@@ -46,7 +46,8 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
         table: rows of text, the header first, of what is no line.
         claims: of the paper.
         chosen: what the paper leaves open, and what was taken here.
-        ran: where it ran, or which kept result it quotes.
+        ran: where it ran.
+        quoted: the file of the kept result that it quotes, in a clone; "" if it ran now.
     """
 
     name: str
@@ -59,6 +60,12 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     claims: Sequence[Claim]
     chosen: Sequence[str] = ()
     ran: str = SIMULATION
+    quoted: str = ""
+
+    @property
+    def where(self) -> str:
+        """Where it ran, and the kept result that it quotes."""
+        return f"{self.ran}, quoted from {self.quoted}" if self.quoted else self.ran
 
     @property
     def heading(self) -> str:

@@ -32,4 +32,4 @@ def test_both_name_their_results() -> None:
     for make in (experiments.experiment_5, experiments.experiment_6):
         figure = make(1, no_progress)
         assert figure.holds
-        assert "quoted from bench/results/" in figure.ran
+        assert "quoted from bench/results/" in figure.where

@@ -35,7 +35,7 @@ def test_figure_10_has_both_curves() -> None:
     figure = overhead.figure_10(1, no_progress)
     assert [len(points) for points in figure.lines.values()] == [6, 6]
     assert figure.holds
-    assert overhead.LAB_RESULTS in figure.ran
+    assert figure.where == f"the lab, quoted from {overhead.LAB_RESULTS}"
 
 
 def test_figure_11_measures_each_number_of_sharepods() -> None:

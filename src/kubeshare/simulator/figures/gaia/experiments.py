@@ -46,7 +46,8 @@ def experiment_5(seeds: int, progress: Progress) -> Figure:
             "the paper's figure has no numbers, and its cluster five servers; ours has two cores",
             "KubeShare's times contain the pod's gate and its removal, the holder and the claim",
         ],
-        ran=f"a real API server, quoted from {SCHEDULING_RESULTS}",
+        ran="a real API server",
+        quoted=SCHEDULING_RESULTS,
     )
 
 
@@ -80,5 +81,6 @@ def experiment_6(seeds: int, progress: Progress) -> Figure:
             "the paper's figure has no numbers",
             "a step computes 250 us and copies all parameters; bandwidths as bench/gaia assumes",
         ],
-        ran=f"fake GPUs, quoted from {TRAINING_RESULTS}",
+        ran="fake GPUs",
+        quoted=TRAINING_RESULTS,
     )

@@ -97,7 +97,8 @@ def figure_10(seeds: int, progress: Progress) -> Figure:
             "judged with a token, median of 8, 10 and 11 % more; the curves are without one",
             "vGPU creation was measured with one pod at a time only",
         ],
-        ran=f"the lab, quoted from {LAB_RESULTS}",
+        ran="the lab",
+        quoted=LAB_RESULTS,
     )
 
 
