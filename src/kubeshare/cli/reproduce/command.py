@@ -49,7 +49,7 @@ def reproduce(name: str, seeds: int, plot: Path | None, out: Path | None, output
         raise click.UsageError("--out is of all: --plot and -o write one figure")
     if plot is not None:
         need_matplotlib()
-    with progress_bar(jobs_of(name, seeds, {})) as progress:
+    with progress_bar(jobs_of(name, seeds, {}), name) as progress:
         figure = make(name, seeds, progress, {})
     if output == "json":
         click.echo(as_json(figure, Provenance.here(seeds)))
