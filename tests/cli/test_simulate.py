@@ -173,6 +173,80 @@ def test_an_interrupted_run_keeps_what_it_has_and_says_so(
     assert "the last run is partial" in captured.err
 
 
+def test_a_partial_run_does_not_count_in_the_means(monkeypatch: pytest.MonkeyPatch) -> None:
+    inner = systems.system("locality", systems.Setting(0)).policy
+    decided = 0
+
+    def interrupted(ledger: Any, demand: Any) -> Any:
+        nonlocal decided
+        decided += 1
+        if decided > 90:  # two runs of 40 jobs, and a part of the third
+            raise KeyboardInterrupt
+        return inner(ledger, demand)
+
+    def stopped(*output: str) -> str:
+        nonlocal decided
+        decided = 0
+        many = ["--nodes", "8", "--jobs", "40", "--seeds", "4"]
+        return sim(*many, "--policy", "stopped", *output).stdout
+
+    monkeypatch.setitem(
+        systems.BASELINES, "stopped", lambda _: System(name="stopped", policy=interrupted)
+    )
+    answer = json.loads(stopped("-o", "json"))
+    assert [run["partial"] for run in answer["runs"]] == [False, False, True]
+    whole = [run["makespan_s"] for run in answer["runs"][:2]]
+    assert answer["policies"]["stopped"]["makespan_s"]["mean"] == pytest.approx(sum(whole) / 2)
+    assert "stopped (seed 2): interrupted, so it does not count in the means" in stopped()
+
+
+def test_the_numbers_of_a_policy_that_was_only_begun_are_marked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    def interrupted(ledger: Any, demand: Any) -> Any:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(
+        systems.BASELINES, "stopped", lambda _: System(name="stopped", policy=interrupted)
+    )
+    lines = sim(*SMALL, "--policy", "stopped").stdout.splitlines()
+    assert lines[2].startswith("stopped (partial) ")
+    assert as_json(*SMALL, "--policy", "stopped")["policies"] == {"stopped": {}}
+
+
+def test_all_policies_are_checked_before_anything_runs(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def never(ledger: Any, demand: Any) -> Any:
+        raise AssertionError
+
+    monkeypatch.setitem(systems.BASELINES, "never", lambda _: System(name="never", policy=never))
+    assert main(["sim", *SMALL, "--policy", "never", "--policy", "none"]) == 2
+    assert "policy none is not registered" in capsys.readouterr().err
+    control = ["--tier", "control", "--policy", "locality", "--policy", "whole"]
+    assert main(["sim", *SMALL, *control]) == 2
+    assert "whole is a baseline" in capsys.readouterr().err
+
+
+def test_a_policy_that_fails_leaves_the_results_of_the_runs_before(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    def broken(ledger: Any, demand: Any) -> Any:
+        raise KeyError("house")
+
+    monkeypatch.setitem(systems.BASELINES, "broken", lambda _: System(name="broken", policy=broken))
+    series = tmp_path / "series.csv"
+    policies = ["--policy", "locality", "--policy", "broken", "--series", str(series)]
+    assert main(["sim", *SMALL, *policies, "-o", "json"]) == 2
+    shown = capsys.readouterr()
+    answer = json.loads(shown.out)
+    assert [run["policy"] for run in answer["runs"]] == ["locality"]
+    assert answer["failed"] == "policy broken failed at job-0: KeyError: 'house'"
+    assert series.exists()
+    assert "those of the runs before the one that failed" in shown.err
+    assert "kubeshare: policy broken failed at job-0: KeyError: 'house'" in shown.err
+
+
 def test_the_hash_seed_of_the_process_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     # When the pair ends, its two neighbours go on alike, end together, and two others wait.

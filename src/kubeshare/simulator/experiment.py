@@ -1,7 +1,7 @@
 """Runs one workload on one cluster under several systems and seeds."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import Protocol
+from typing import Final, Protocol
 
 import msgspec
 
@@ -11,6 +11,8 @@ from kubeshare.simulator.engine.simulation import OnEnd, Settings, Simulation
 from kubeshare.simulator.jobs import Job
 from kubeshare.simulator.measurements import Estimate, Summary, estimate
 from kubeshare.simulator.systems import Setting, system
+
+_NUMBERS: Final = tuple(name for name in Summary.__struct_fields__ if name != "partial")
 
 
 class Workload(Protocol):
@@ -107,11 +109,14 @@ def run(
 
 
 def estimates(runs: Sequence[Run]) -> dict[str, Estimate]:
-    """The estimate of each number of a summary over the runs of one policy."""
-    fields = [name for name in Summary.__struct_fields__ if name != "partial"]
-    return {
-        name: estimate([float(getattr(each.summary, name)) for each in runs]) for name in fields
-    }
+    """The estimate of each number of a summary over the runs of one policy.
+
+    Partial runs do not count: their numbers are those of other workloads. Empty if all are.
+    """
+    whole = [each.summary for each in runs if not each.summary.partial]
+    if not whole:
+        return {}
+    return {name: estimate([float(getattr(each, name)) for each in whole]) for name in _NUMBERS}
 
 
 def differences(first: Sequence[Run], second: Sequence[Run]) -> dict[str, Estimate]:
@@ -131,8 +136,7 @@ def differences(first: Sequence[Run], second: Sequence[Run]) -> dict[str, Estima
     ]
     if not pairs:
         return {}
-    fields = [name for name in Summary.__struct_fields__ if name != "partial"]
     return {
         name: estimate([float(getattr(more, name) - getattr(less, name)) for less, more in pairs])
-        for name in fields
+        for name in _NUMBERS
     }

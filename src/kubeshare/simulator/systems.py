@@ -189,10 +189,22 @@ def system(name: str, setting: Setting) -> System:
     Raises:
         SimulationError: there is none of this name.
     """
+    check_name(name)
     if name in BASELINES:
         return BASELINES[name](setting)
+    return System(name=name, policy=policy(name))
+
+
+def check_name(name: str) -> None:
+    """Check that a system has the name, and that its package can be loaded.
+
+    Raises:
+        SimulationError: it is not so.
+    """
+    if name in BASELINES:
+        return
     try:
-        return System(name=name, policy=policy(name))
+        policy(name)
     except UnknownPolicyError as error:
         raise SimulationError(
             f"{error}, and the baselines {', '.join(sorted(BASELINES))}"

@@ -5,7 +5,7 @@ cluster, and with ``--tier control`` its scheduler and device manager, too; only
 work are simulated.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
@@ -15,23 +15,15 @@ from click.core import ParameterSource
 
 from kubeshare.cli.simulate import output
 from kubeshare.cli.simulate.bar import progress_bar
-from kubeshare.cli.simulate.tiers import parse_restarts, tier
-from kubeshare.core.ledger.device import FreeGpu
-from kubeshare.core.units import parse_size
-from kubeshare.simulator.cluster import SimulatedNode, equal_nodes, gpu_count
-from kubeshare.simulator.engine.host_room import HostCapacity
-from kubeshare.simulator.engine.simulation import OnEnd, Settings
+from kubeshare.cli.simulate.inputs import check_unused, experiment_of
+from kubeshare.cli.simulate.tiers import RunOne, parse_restarts, tier
+from kubeshare.simulator.cluster import gpu_count
+from kubeshare.simulator.engine.simulation import OnEnd
 from kubeshare.simulator.errors import SimulationError
-from kubeshare.simulator.experiment import Experiment, Run, Workload
+from kubeshare.simulator.experiment import Experiment, Run
 from kubeshare.simulator.systems import names
-from kubeshare.simulator.workloads.filled import Filled
-from kubeshare.simulator.workloads.jobs_csv import JobsCsv
-from kubeshare.simulator.workloads.openb import OpenbPods, read_nodes
-from kubeshare.simulator.workloads.poisson import PoissonJobs
 
 INTERRUPTED = 130
-_OF_RANDOM_JOBS = ("jobs", "interarrival", "duration", "demand", "deviation")
-_OF_EQUAL_NODES = ("nodes", "gpus", "gpu_memory", "gpu_model", "cpus", "memory")
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
 _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
@@ -156,118 +148,61 @@ def simulate(
     Prints throughput, waiting times and use of the GPUs for each policy; with several seeds
     their means and 95 % confidence intervals.
     """
-    _check_unused(context, given)
-    skipped, experiment = _experiment(given)
+    check_unused(context, given)
+    skipped, experiment = experiment_of(given)
     compared: tuple[str, str] | None = given["compare"]
     if compared:
         if context.get_parameter_source("policies") is ParameterSource.COMMANDLINE:
             raise SimulationError("give either --policy or --compare")
         policies = compared
-    run_one = tier(given["tier"], given["request_time"], given["restarts"])
-    runs: list[Run] = []
-    with ExitStack() as stack:
-        on_end = output.ended_writer(stack, given["ended"])
-        total = experiment.workload.count * len(policies) * seeds
-        progress = stack.enter_context(progress_bar(total))
-        for name, seed in ((name, seed) for name in policies for seed in range(seeds)):
-            runs.append(run_one(experiment, name, seed, _of(on_end, name, seed), progress))
-            if runs[-1].summary.partial:
-                break
+    chosen = tier(given["tier"], given["request_time"], given["restarts"])
+    for name in policies:
+        chosen.check(experiment, name)
+    work = [(name, seed) for name in policies for seed in range(seeds)]
+    runs, failure = _run_all(experiment, work, chosen.run, given["ended"])
     if given["series"]:
         output.write_series(given["series"], runs)
-    results = output.Results(gpu_count(experiment.nodes), skipped, runs, compared)
+    results = output.Results(
+        gpus=gpu_count(experiment.nodes),
+        skipped=skipped,
+        runs=runs,
+        compared=compared,
+        failed=str(failure or ""),
+    )
     click.echo(output.FORMATS[form](results))
     if skipped and form == "text":
         click.echo(f"{skipped} invalid lines of the file were skipped.", err=True)
+    if failure is not None:
+        click.echo("The results are those of the runs before the one that failed.", err=True)
+        raise failure
     if runs[-1].summary.partial:
         click.echo("Interrupted: the last run is partial, and no more were begun.", err=True)
         return INTERRUPTED
     return None
 
 
-def _check_unused(context: click.Context, given: Mapping[str, Any]) -> None:
-    """Refuse options that a file leaves without effect.
+def _run_all(
+    experiment: Experiment, work: Sequence[tuple[str, int]], run_one: RunOne, ended: Path | None
+) -> tuple[list[Run], SimulationError | None]:
+    """The runs of policies and seeds, up to one that is interrupted or fails, and its error.
 
     Raises:
-        SimulationError: such an option is given.
+        SimulationError: the first one fails.
     """
-    unused: list[tuple[str, str]] = []
-    if given["openb"] or given["jobs_csv"]:
-        unused += [(name, "random jobs, and the file") for name in _OF_RANDOM_JOBS]
-    if given["openb"]:
-        unused += [(name, "a cluster of equal nodes, and the trace") for name in _OF_EQUAL_NODES]
-    for name, purpose in unused:
-        if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise SimulationError(f"--{name.replace('_', '-')} is for {purpose} has its own")
-
-
-def _experiment(given: Mapping[str, Any]) -> tuple[int, Experiment]:
-    """How many lines of the file were skipped, and what all runs have in common.
-
-    Raises:
-        SimulationError: an option or a file is invalid.
-        InvalidValueError: an amount of memory is not one.
-    """
-    if given["openb"] and given["jobs_csv"]:
-        raise SimulationError("give either JOBS_CSV or --openb")
-    if not given["keep"] >= 0:
-        raise SimulationError(f"--keep: {given['keep']:g} s is negative")
-    nodes = read_nodes(given["openb"][0]) if given["openb"] else _nodes(given)
-    workload, skipped = _workload(given)
-    if given["fill"] is not None:
-        workload = Filled(workload.draw(0), gpu_count(nodes), given["fill"])
-    return skipped, Experiment(
-        nodes=nodes,
-        workload=workload,
-        settings=Settings(
-            keep_s=given["keep"], slowdowns=given["slowdown"], pack_hosts=given["pack_hosts"]
-        ),
-        # The cluster of the trace has no other pods that could use a GPU.
-        owned=given["owned"] or bool(given["openb"]),
-    )
-
-
-def _workload(given: Mapping[str, Any]) -> tuple[Workload, int]:
-    """The jobs, and how many lines of their file were skipped."""
-    if given["openb"]:
-        pods = OpenbPods(given["openb"][1], lenient=given["lenient"])
-        return pods, pods.skipped
-    if given["jobs_csv"]:
-        jobs = JobsCsv(given["jobs_csv"], lenient=given["lenient"])
-        return jobs, jobs.skipped
-    drawn = PoissonJobs(
-        count=given["jobs"],
-        interarrival_s=given["interarrival"],
-        duration_s=given["duration"],
-        demand_mean=given["demand"],
-        demand_deviation=given["deviation"],
-    )
-    return drawn, 0
-
-
-def _nodes(given: Mapping[str, Any]) -> list[SimulatedNode]:
-    """The nodes of the options, all equal."""
-    memory = parse_size(given["gpu_memory"], "--gpu-memory")
-    return equal_nodes(
-        given["nodes"],
-        given["gpus"],
-        FreeGpu(given["gpu_model"], memory),
-        _host(given["cpus"], given["memory"]),
-    )
-
-
-def _host(cpus: int | None, memory: str | None) -> HostCapacity | None:
-    """The CPU and memory of each node; None if neither is given, so that both are ignored.
-
-    Raises:
-        SimulationError: only one is given.
-        InvalidValueError: the memory is not an amount.
-    """
-    if cpus is None and memory is None:
-        return None
-    if cpus is None or memory is None:
-        raise SimulationError("give both --cpus and --memory, or neither")
-    return HostCapacity(cpu_millis=cpus * 1000, memory_bytes=parse_size(memory, "--memory"))
+    runs: list[Run] = []
+    with ExitStack() as stack:
+        on_end = output.ended_writer(stack, ended)
+        progress = stack.enter_context(progress_bar(experiment.workload.count * len(work)))
+        try:
+            for name, seed in work:
+                runs.append(run_one(experiment, name, seed, _of(on_end, name, seed), progress))
+                if runs[-1].summary.partial:
+                    break
+        except SimulationError as error:
+            if not runs:
+                raise
+            return runs, error
+    return runs, None
 
 
 def _of(on_end: Callable[..., None], policy: str, seed: int) -> OnEnd:

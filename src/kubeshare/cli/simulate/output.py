@@ -29,7 +29,7 @@ _SHOWN: Final = (
 """Head, number, factor and format of each column."""
 
 
-class Results(msgspec.Struct, frozen=True):
+class Results(msgspec.Struct, frozen=True, kw_only=True):
     """The results of a command.
 
     Attributes:
@@ -37,12 +37,14 @@ class Results(msgspec.Struct, frozen=True):
         skipped: the lines of the file that were skipped.
         runs: all runs.
         compared: two policies whose runs are compared seed by seed, if any.
+        failed: the error of a run, after which no more were begun; "" if none failed.
     """
 
     gpus: int
     skipped: int
     runs: Sequence[Run]
     compared: tuple[str, str] | None = None
+    failed: str = ""
 
     def by_policy(self) -> dict[str, list[Run]]:
         """Name of a policy → its runs, in the order given."""
@@ -64,9 +66,14 @@ def as_text(results: Results) -> str:
     head = ["policy", *(title for title, *_ in _SHOWN)]
     lines = [head]
     for policy, runs in results.by_policy().items():
-        of = estimates(runs)
-        cells = [_cell(of[key], factor, shown) for _, key, factor, shown in _SHOWN]
-        lines.append([policy, *cells])
+        if of := estimates(runs):
+            cells = [_cell(of[key], factor, shown) for _, key, factor, shown in _SHOWN]
+            lines.append([policy, *cells])
+            continue
+        (run,) = runs  # the only one is partial: none is begun after it
+        parts = ((getattr(run.summary, key), factor, shown) for _, key, factor, shown in _SHOWN)
+        cells = [shown.format(value * factor) for value, factor, shown in parts]
+        lines.append([f"{policy} (partial)", *cells])
     if of := results.differences():
         less, more = results.compared or ("", "")
         cells = [_cell(of[key], factor, shown) for _, key, factor, shown in _SHOWN]
@@ -104,6 +111,7 @@ def as_json(results: Results) -> str:
         {
             "gpus": results.gpus,
             "skipped_lines": results.skipped,
+            "failed": results.failed or None,
             "policies": policies,
             "compared": results.compared,
             "differences": msgspec.to_builtins(results.differences()),
@@ -181,6 +189,8 @@ def _remarks(results: Results) -> list[str]:
         for run in runs:
             numbers = run.summary
             seed = f" (seed {run.seed})" if len(runs) > 1 else ""
+            if numbers.partial and len(runs) > 1:
+                lines.append(f"{policy}{seed}: interrupted, so it does not count in the means")
             if numbers.waiting:
                 lines.append(f"{policy}{seed}: {_count(numbers.waiting, 'job')} never placed")
             if run.bound < 1:

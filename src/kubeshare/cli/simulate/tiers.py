@@ -1,14 +1,15 @@
 """The tiers of ``kubeshare sim``: the core, or the real programs."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import click
 
 from kubeshare.simulator.engine.simulation import OnEnd
 from kubeshare.simulator.errors import SimulationError
 from kubeshare.simulator.experiment import Experiment, Progress, Run, run
+from kubeshare.simulator.systems import check_name
 
 PROGRAMS: Final = ("scheduler", "device-manager")
 MAX_REQUEST_S: Final = 10.0
@@ -24,13 +25,26 @@ class NoLooptimeError(click.ClickException):
         super().__init__("no looptime here, for --tier control: pip install 'kubeshare[simulator]'")
 
 
-class Tier(Protocol):
+class RunOne(Protocol):
     """Makes one run."""
 
     def __call__(
         self, experiment: Experiment, policy: str, seed: int, on_end: OnEnd, progress: Progress, /
     ) -> Run:
         """The numbers of a policy and a seed."""
+
+
+class Tier(NamedTuple):
+    """What runs an experiment.
+
+    Attributes:
+        run: makes one run.
+        check: raises a :class:`SimulationError` about an experiment and the name of a policy
+            that it cannot run.
+    """
+
+    run: RunOne
+    check: Callable[[Experiment, str], None]
 
 
 def parse_restarts(
@@ -68,15 +82,16 @@ def tier(name: str, request_s: float, restarts: Sequence[tuple[str, float]]) -> 
     if name == "core":
         if request_s or restarts:
             raise SimulationError("--request-time and --restart are for --tier control")
-        return run
+        return Tier(run, lambda _, policy: check_name(policy))
     if not 0 <= request_s <= MAX_REQUEST_S:
         raise SimulationError(f"--request-time: {request_s:g} s is not from 0 to {MAX_REQUEST_S:g}")
     try:
         # Needs an extra, and imports the programs of the control plane.
-        from kubeshare.simulator.control_tier.run import run_control  # noqa: PLC0415
+        from kubeshare.simulator.control_tier.run import check_control, run_control  # noqa: PLC0415
         from kubeshare.simulator.control_tier.settings import ControlSettings  # noqa: PLC0415
     except ModuleNotFoundError as error:
         if error.name != "looptime":
             raise
         raise NoLooptimeError from error
-    return partial(run_control, ControlSettings(request_s=request_s, restarts=restarts))
+    settings = ControlSettings(request_s=request_s, restarts=restarts)
+    return Tier(partial(run_control, settings), check_control)

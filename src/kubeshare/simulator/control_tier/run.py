@@ -15,7 +15,7 @@ from kubeshare.simulator.control_tier.simulation import ControlSimulation
 from kubeshare.simulator.engine.simulation import OnEnd
 from kubeshare.simulator.errors import SimulationError
 from kubeshare.simulator.experiment import Experiment, Progress, Run, no_progress
-from kubeshare.simulator.systems import BASELINES, Setting, system
+from kubeshare.simulator.systems import BASELINES, check_name
 
 MAX_KEEP_S: Final = 7 * 24 * 3600.0
 """The most that the configuration of the pool takes."""
@@ -34,7 +34,7 @@ def run_control(  # noqa: PLR0913, PLR0917 - those of the core tier, after the s
     Raises:
         SimulationError: what is asked for is only in the core tier, or the workload is invalid.
     """
-    _check(experiment, policy)
+    check_control(experiment, policy)
     simulation = ControlSimulation(
         experiment.nodes, policy, experiment.settings, settings, seed=seed, on_end=on_end
     )
@@ -57,11 +57,15 @@ def run_control(  # noqa: PLR0913, PLR0917 - those of the core tier, after the s
     )
 
 
-def _check(experiment: Experiment, policy: str) -> None:
-    """Refuse unknown policies, and what only the core tier simulates."""
+def check_control(experiment: Experiment, policy: str) -> None:
+    """Refuse unknown policies, and what only the core tier simulates.
+
+    Raises:
+        SimulationError: it is one of them.
+    """
     if policy in BASELINES:
         raise SimulationError(f"{policy} is a baseline, which --tier control does not simulate")
-    system(policy, Setting(0))
+    check_name(policy)
     if experiment.owned:
         raise SimulationError("--tier control does not simulate nodes that KubeShare owns")
     if any(node.host is not None for node in experiment.nodes):
