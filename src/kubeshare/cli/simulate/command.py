@@ -15,7 +15,7 @@ from click.core import ParameterSource
 
 from kubeshare.cli.simulate import output
 from kubeshare.cli.simulate.bar import progress_bar
-from kubeshare.cli.simulate.inputs import check_unused, experiment_of
+from kubeshare.cli.simulate.inputs import check_unused, read_inputs
 from kubeshare.cli.simulate.tiers import RunOne, parse_restarts, tier
 from kubeshare.simulator.cluster import gpu_count
 from kubeshare.simulator.engine.simulation import OnEnd
@@ -25,6 +25,7 @@ from kubeshare.simulator.systems import names
 
 INTERRUPTED = 130
 _FILE = click.Path(exists=True, dir_okay=False, path_type=Path)
+_FOLDER = click.Path(exists=True, file_okay=False, path_type=Path)
 _NEW_FILE = click.Path(dir_okay=False, writable=True, path_type=Path)
 
 
@@ -68,6 +69,9 @@ def _pair(
 )
 @click.argument("jobs_csv", type=_FILE, required=False)
 @click.option("--openb", type=(_FILE, _FILE), help="Node list and pod list of the trace openb.")
+@click.option("--philly", type=(_FILE, _FILE), help="Machine list and job log of the Philly trace.")
+@click.option("--pai", type=_FOLDER, help="Folder with the tables of the trace of Alibaba PAI.")
+@click.option("--nodes-from", type=_FILE, help="CSV file of nodes, instead of equal ones.")
 @click.option("--lenient", is_flag=True, help="Skip invalid lines of the file, and count them.")
 @click.option(
     "--fill",
@@ -149,7 +153,7 @@ def simulate(
     their means and 95 % confidence intervals.
     """
     check_unused(context, given)
-    skipped, experiment = experiment_of(given)
+    experiment, skipped, left_out = read_inputs(given)
     compared: tuple[str, str] | None = given["compare"]
     if compared:
         if context.get_parameter_source("policies") is ParameterSource.COMMANDLINE:
@@ -165,6 +169,7 @@ def simulate(
     results = output.Results(
         gpus=gpu_count(experiment.nodes),
         skipped=skipped,
+        left_out=left_out,
         runs=runs,
         compared=compared,
         failed=str(failure or ""),
@@ -172,6 +177,8 @@ def simulate(
     click.echo(output.FORMATS[form](results))
     if skipped and form == "text":
         click.echo(f"{skipped} invalid lines of the file were skipped.", err=True)
+    if left_out and form == "text":
+        click.echo(f"{left_out} jobs of the trace never ran, and are left out.", err=True)
     if failure is not None:
         click.echo("The results are those of the runs before the one that failed.", err=True)
         raise failure

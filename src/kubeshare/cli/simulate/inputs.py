@@ -1,7 +1,7 @@
 """The jobs and the cluster that the options of ``kubeshare sim`` give."""
 
 from collections.abc import Mapping
-from typing import Any, Final
+from typing import Any, Final, NamedTuple, Protocol
 
 import click
 from click.core import ParameterSource
@@ -14,13 +14,45 @@ from kubeshare.simulator.engine.host_room import HostCapacity
 from kubeshare.simulator.engine.simulation import Settings
 from kubeshare.simulator.errors import SimulationError
 from kubeshare.simulator.experiment import Experiment, Workload
+from kubeshare.simulator.workloads import nodes_csv, openb, pai, philly
 from kubeshare.simulator.workloads.filled import Filled
 from kubeshare.simulator.workloads.jobs_csv import JobsCsv
-from kubeshare.simulator.workloads.openb import OpenbPods, read_nodes
 from kubeshare.simulator.workloads.poisson import PoissonJobs
 
 _OF_RANDOM_JOBS: Final = ("jobs", "interarrival", "duration", "demand", "deviation")
 _OF_EQUAL_NODES: Final = ("nodes", "gpus", "gpu_memory", "gpu_model", "cpus", "memory")
+_NAMES: Final = {
+    "jobs_csv": "JOBS_CSV",
+    "openb": "--openb",
+    "philly": "--philly",
+    "pai": "--pai",
+}
+"""Each option that gives jobs."""
+
+_WITH_NODES: Final = frozenset({"openb", "philly", "pai"})
+"""The traces that have the nodes, too."""
+
+
+class Inputs(NamedTuple):
+    """What a command simulates.
+
+    Attributes:
+        experiment: what all runs have in common.
+        skipped: the invalid lines or entries of the file that were skipped.
+        left_out: those that are valid, but never ran.
+    """
+
+    experiment: Experiment
+    skipped: int
+    left_out: int
+
+
+class _Jobs(Workload, Protocol):
+    """The jobs of a file."""
+
+    @property
+    def skipped(self) -> int:
+        """How many invalid lines or entries were skipped."""
 
 
 def check_unused(context: click.Context, given: Mapping[str, Any]) -> None:
@@ -30,58 +62,96 @@ def check_unused(context: click.Context, given: Mapping[str, Any]) -> None:
         SimulationError: such an option is given.
     """
     unused: list[tuple[str, str]] = []
-    if given["openb"] or given["jobs_csv"]:
-        unused += [(name, "random jobs, and the file") for name in _OF_RANDOM_JOBS]
-    if given["openb"]:
-        unused += [(name, "a cluster of equal nodes, and the trace") for name in _OF_EQUAL_NODES]
+    if _source(given):
+        unused += [(name, "random jobs, and the file has its own") for name in _OF_RANDOM_JOBS]
+    if given["nodes_from"]:
+        unused += [(name, "equal nodes, and --nodes-from has its own") for name in _OF_EQUAL_NODES]
+    if _source(given) in _WITH_NODES:
+        words = "a cluster of equal nodes, and the trace has its own"
+        unused += [(name, words) for name in (*_OF_EQUAL_NODES, "nodes_from")]
     for name, purpose in unused:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
-            raise SimulationError(f"--{name.replace('_', '-')} is for {purpose} has its own")
+            raise SimulationError(f"--{name.replace('_', '-')} is for {purpose}")
 
 
-def experiment_of(given: Mapping[str, Any]) -> tuple[int, Experiment]:
-    """How many lines of the file were skipped, and what all runs have in common.
+def read_inputs(given: Mapping[str, Any]) -> Inputs:
+    """The jobs and the cluster.
 
     Raises:
         SimulationError: an option or a file is invalid.
         InvalidValueError: an amount of memory is not one.
+        OSError: a file cannot be read.
     """
-    if given["openb"] and given["jobs_csv"]:
-        raise SimulationError("give either JOBS_CSV or --openb")
     if not given["keep"] >= 0:
         raise SimulationError(f"--keep: {given['keep']:g} s is negative")
-    with elapsed_time("reading"):
-        nodes = read_nodes(given["openb"][0]) if given["openb"] else _nodes(given)
-        workload, skipped = _workload(given)
+    source = _source(given)
+    with elapsed_time(f"reading {_NAMES.get(source, 'jobs')}"):
+        nodes = _trace_nodes(source, given) or _nodes(given)
+        jobs = _read(source, given)
+    workload: Workload = jobs or _random(given)
     if given["fill"] is not None:
         workload = Filled(workload.draw(0), gpu_count(nodes), given["fill"])
-    return skipped, Experiment(
+    experiment = Experiment(
         nodes=nodes,
         workload=workload,
         settings=Settings(
             keep_s=given["keep"], slowdowns=given["slowdown"], pack_hosts=given["pack_hosts"]
         ),
-        # The cluster of the trace has no other pods that could use a GPU.
-        owned=given["owned"] or bool(given["openb"]),
+        # The cluster of a trace has no other pods that could use a GPU.
+        owned=given["owned"] or source in _WITH_NODES,
     )
+    left_out = getattr(jobs, "left_out", 0)
+    return Inputs(experiment, jobs.skipped if jobs else 0, left_out)
 
 
-def _workload(given: Mapping[str, Any]) -> tuple[Workload, int]:
-    """The jobs, and how many lines of their file were skipped."""
-    if given["openb"]:
-        pods = OpenbPods(given["openb"][1], lenient=given["lenient"])
-        return pods, pods.skipped
-    if given["jobs_csv"]:
-        jobs = JobsCsv(given["jobs_csv"], lenient=given["lenient"])
-        return jobs, jobs.skipped
-    drawn = PoissonJobs(
+def _source(given: Mapping[str, Any]) -> str:
+    """The option that names the file of jobs; "" for random ones.
+
+    Raises:
+        SimulationError: there are several.
+    """
+    found = [name for name in _NAMES if given[name]]
+    if len(found) > 1:
+        names = " or ".join(_NAMES[name] for name in found)
+        raise SimulationError(f"give either {names}")
+    return found[0] if found else ""
+
+
+def _read(source: str, given: Mapping[str, Any]) -> _Jobs | None:
+    """The jobs of the file; None without one."""
+    lenient = given["lenient"]
+    match source:
+        case "jobs_csv":
+            return JobsCsv(given["jobs_csv"], lenient=lenient)
+        case "openb":
+            return openb.OpenbPods(given["openb"][1], lenient=lenient)
+        case "philly":
+            return philly.PhillyJobs(given["philly"][1], lenient=lenient)
+        case "pai":
+            return pai.PaiTasks(given["pai"], lenient=lenient)
+    return None
+
+
+def _trace_nodes(source: str, given: Mapping[str, Any]) -> list[SimulatedNode] | None:
+    """The nodes of a file; None without one."""
+    match source:
+        case "openb":
+            return openb.read_nodes(given["openb"][0])
+        case "philly":
+            return philly.read_machines(given["philly"][0])
+        case "pai":
+            return pai.read_machines(given["pai"])
+    return nodes_csv.read_nodes(given["nodes_from"]) if given["nodes_from"] else None
+
+
+def _random(given: Mapping[str, Any]) -> PoissonJobs:
+    return PoissonJobs(
         count=given["jobs"],
         interarrival_s=given["interarrival"],
         duration_s=given["duration"],
         demand_mean=given["demand"],
         demand_deviation=given["deviation"],
     )
-    return drawn, 0
 
 
 def _nodes(given: Mapping[str, Any]) -> list[SimulatedNode]:

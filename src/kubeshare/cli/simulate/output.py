@@ -35,6 +35,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         gpus: the GPUs of the cluster.
         skipped: the lines of the file that were skipped.
+        left_out: the jobs of the file that never ran.
         runs: all runs.
         compared: two policies whose runs are compared seed by seed, if any.
         failed: the error of a run, after which no more were begun; "" if none failed.
@@ -42,6 +43,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
     gpus: int
     skipped: int
+    left_out: int
     runs: Sequence[Run]
     compared: tuple[str, str] | None = None
     failed: str = ""
@@ -111,6 +113,7 @@ def as_json(results: Results) -> str:
         {
             "gpus": results.gpus,
             "skipped_lines": results.skipped,
+            "left_out": results.left_out,
             "failed": results.failed or None,
             "policies": policies,
             "compared": results.compared,

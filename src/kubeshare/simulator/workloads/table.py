@@ -199,6 +199,22 @@ def seconds(row: Fields, column: str, default: float | None = None) -> float:
     return value
 
 
+def number(row: Fields, column: str, most: float = 1e9) -> float:
+    """A number from 0 on; 0 if the field is empty.
+
+    Raises:
+        InvalidValueError: it is not one, or more than the most.
+    """
+    text = row.get(column, "") or "0"
+    try:
+        value = float(text)
+    except ValueError:
+        raise InvalidValueError(column, f"{text!r} is not a number") from None
+    if not 0 <= value <= most:
+        raise InvalidValueError(column, f"{text} is not from 0 to {most:g}")
+    return value
+
+
 def whole_number(row: Fields, column: str, default: int = 0, lowest: int = 0) -> int:
     """A whole number.
 
