@@ -71,6 +71,7 @@ def _pair(
 @click.option("--openb", type=(_FILE, _FILE), help="Node list and pod list of the trace openb.")
 @click.option("--philly", type=(_FILE, _FILE), help="Machine list and job log of the Philly trace.")
 @click.option("--pai", type=_FOLDER, help="Folder with the tables of the trace of Alibaba PAI.")
+@click.option("--audit", type=_FILE, help="Audit log of Kubernetes, JSON lines.")
 @click.option("--nodes-from", type=_FILE, help="CSV file of nodes, instead of equal ones.")
 @click.option("--lenient", is_flag=True, help="Skip invalid lines of the file, and count them.")
 @click.option(

@@ -14,7 +14,7 @@ from kubeshare.simulator.engine.host_room import HostCapacity
 from kubeshare.simulator.engine.simulation import Settings
 from kubeshare.simulator.errors import SimulationError
 from kubeshare.simulator.experiment import Experiment, Workload
-from kubeshare.simulator.workloads import nodes_csv, openb, pai, philly
+from kubeshare.simulator.workloads import audit, nodes_csv, openb, pai, philly
 from kubeshare.simulator.workloads.filled import Filled
 from kubeshare.simulator.workloads.jobs_csv import JobsCsv
 from kubeshare.simulator.workloads.poisson import PoissonJobs
@@ -26,6 +26,7 @@ _NAMES: Final = {
     "openb": "--openb",
     "philly": "--philly",
     "pai": "--pai",
+    "audit": "--audit",
 }
 """Each option that gives jobs."""
 
@@ -87,7 +88,8 @@ def read_inputs(given: Mapping[str, Any]) -> Inputs:
     source = _source(given)
     with elapsed_time(f"reading {_NAMES.get(source, 'jobs')}"):
         nodes = _trace_nodes(source, given) or _nodes(given)
-        jobs = _read(source, given)
+        hosts = any(node.host is not None for node in nodes)
+        jobs = _read(source, given, hosts=hosts)
     workload: Workload = jobs or _random(given)
     if given["fill"] is not None:
         workload = Filled(workload.draw(0), gpu_count(nodes), given["fill"])
@@ -117,8 +119,14 @@ def _source(given: Mapping[str, Any]) -> str:
     return found[0] if found else ""
 
 
-def _read(source: str, given: Mapping[str, Any]) -> _Jobs | None:
-    """The jobs of the file; None without one."""
+def _read(source: str, given: Mapping[str, Any], *, hosts: bool) -> _Jobs | None:
+    """The jobs of the file; None without one.
+
+    Args:
+        source: the option that names it.
+        given: all options.
+        hosts: whether the CPU and memory of the nodes are known.
+    """
     lenient = given["lenient"]
     match source:
         case "jobs_csv":
@@ -129,6 +137,8 @@ def _read(source: str, given: Mapping[str, Any]) -> _Jobs | None:
             return philly.PhillyJobs(given["philly"][1], lenient=lenient)
         case "pai":
             return pai.PaiTasks(given["pai"], lenient=lenient)
+        case "audit":
+            return audit.AuditJobs(given["audit"], lenient=lenient, hosts=hosts)
     return None
 
 

@@ -145,8 +145,12 @@ class Table:
             raise SimulationError(f"{self._path}:1: a column occurs twice")
 
 
-def read_lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
-    """Number, offset and content of each line; of a line that is too long, its beginning.
+def read_lines(path: Path, most: int = MAX_LINE) -> Iterator[tuple[int, int, bytes]]:
+    """Number, offset and content of each line; of one that is too long, its beginning.
+
+    Args:
+        path: the file.
+        most: the most bytes of a line; one more is returned of a line that is too long.
 
     Raises:
         OSError: the file cannot be read.
@@ -154,13 +158,13 @@ def read_lines(path: Path) -> Iterator[tuple[int, int, bytes]]:
     with path.open("rb") as file:
         offset = 0
         for line in count(1):
-            content = file.readline(MAX_LINE + 1)
+            content = file.readline(most + 1)
             if not content:
                 return
             yield line, offset, content
             offset += len(content)
-            while len(content) > MAX_LINE and not content.endswith(b"\n"):
-                content = file.readline(MAX_LINE + 1)
+            while len(content) > most and not content.endswith(b"\n"):
+                content = file.readline(most + 1)
                 offset += len(content)
 
 
