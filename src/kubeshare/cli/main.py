@@ -36,6 +36,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "kubeshare.cli.simulate.command:simulate",
             "Run jobs on a simulated cluster, and compare policies.",
         ),
+        "trace": (
+            "kubeshare.cli.trace.command:trace",
+            "Record what a cluster runs, to simulate it again.",
+        ),
         "reproduce": (
             "kubeshare.cli.reproduce.command:reproduce",
             "Run figures and tables of the papers again.",

@@ -1,0 +1,1 @@
+"""``kubeshare trace``: what a cluster runs, as a file for ``kubeshare sim``."""
