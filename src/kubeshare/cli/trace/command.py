@@ -57,8 +57,10 @@ async def _record(
 ) -> "Counts":
     # lightkube takes 150 ms to import, which `--help` does not pay.
     from kubeshare.cli.trace.recording import record  # noqa: PLC0415
+    from kubeshare.kube import logs  # noqa: PLC0415
     from kubeshare.kube.client.client import Client  # noqa: PLC0415
 
+    logs.configure_logging("warning", json=False)  # a watch that breaks, on the standard error
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
         with contextlib.suppress(NotImplementedError):

@@ -1,4 +1,4 @@
-"""Follows SharePods and pods with GPUs, and makes rows of jobs of them."""
+"""Follows SharePods and pods with GPUs, and makes rows of them."""
 
 from collections import Counter
 from collections.abc import Callable, Mapping

@@ -1,4 +1,4 @@
-"""Records what a cluster runs into files that are whole at any time."""
+"""Records what a cluster runs into files that are always whole."""
 
 import asyncio
 from pathlib import Path

@@ -1,4 +1,4 @@
-"""Kubernetes audit logs as a trace: SharePods and pods with GPUs are jobs.
+"""Reads Kubernetes audit logs: SharePods and pods with GPUs are jobs.
 
 The log is that of the API server's log backend: a line for each ``Event`` of ``audit.k8s.io/v1``
 (https://kubernetes.io/docs/tasks/debug/debug-cluster/audit/). Used are the events of stage

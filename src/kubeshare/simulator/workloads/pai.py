@@ -1,4 +1,4 @@
-"""The open trace of Alibaba PAI, 2020, from files that the user has.
+"""Reads the open trace of Alibaba PAI, 2020.
 
 Source: ``pai_task_table.csv`` and ``pai_machine_spec.csv`` of alibaba/clusterdata,
 cluster-trace-gpu-v2020, whose README describes them (Weng et al., USENIX NSDI '22). They are CSV

@@ -1,4 +1,4 @@
-"""The open trace of Microsoft's Philly clusters, from files that the user has.
+"""Reads the open trace of Microsoft's Philly clusters.
 
 Source: ``cluster_job_log`` and ``cluster_machine_list`` of msr-fiddle/philly-traces, whose README
 describes them (Jeon et al., USENIX ATC '19).
