@@ -214,6 +214,21 @@ def test_the_numbers_of_a_policy_that_was_only_begun_are_marked(
     assert as_json(*SMALL, "--policy", "stopped")["policies"] == {"stopped": {}}
 
 
+def test_an_interruption_between_runs_keeps_those_before(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    def reads_long(setting: systems.Setting) -> System:
+        raise KeyboardInterrupt
+
+    monkeypatch.setitem(systems.BASELINES, "slow", reads_long)
+    arguments = [*SMALL, "--policy", "locality", "--policy", "slow", "-o", "json"]
+    assert main(["sim", *arguments]) == 130
+    shown = capsys.readouterr()
+    (run,) = json.loads(shown.out)["runs"]
+    assert not run["partial"]
+    assert "Interrupted: no more were begun." in shown.err
+
+
 def test_all_policies_are_checked_before_anything_runs(
     monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

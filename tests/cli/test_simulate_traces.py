@@ -40,7 +40,7 @@ def test_a_trace_has_its_own_nodes(philly: list[str]) -> None:
 
 def test_what_never_ran_is_said(philly: list[str], capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["sim", *philly, "--lenient"]) == 0
-    assert "1 jobs of the trace never ran, and are left out." in capsys.readouterr().err
+    assert "1 job of the trace never ran: left out." in capsys.readouterr().err
 
 
 def test_cpus_and_models_of_pai_count(tmp_path: Path) -> None:

@@ -2,12 +2,16 @@
 
 import asyncio
 import csv
+import os
+import signal
+import threading
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from deadlines import eventually
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS
 from kubeshare.cli.explain.cluster_reader import NotInstalledError
 from kubeshare.cli.main import main
@@ -15,6 +19,8 @@ from kubeshare.cli.trace import recorder, recording
 from kubeshare.cli.trace.command import nodes_file
 from kubeshare.cli.trace.recorder import Counts
 from kubeshare.core.units import GI
+from kubeshare.kube import logs
+from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ForbiddenError
 from kubeshare.kube.resources import NODES, PODS
 from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
@@ -248,6 +254,34 @@ def test_a_missing_role_is_said_at_once(tmp_path: Path, server: FakeApiServer) -
     server.inject(Fault.answer(403, "Forbidden"), verb="list", resource="pods")
     with pytest.raises(ForbiddenError):
         recorded(tmp_path, server, nothing)
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_ends_a_recording(
+    tmp_path: Path,
+    server: FakeApiServer,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+    number: signal.Signals,
+) -> None:
+    path = tmp_path / "trace.csv"
+    sharepod(server, "runs", "Running")
+
+    def watched() -> int:
+        return sum(request.verb == "watch" for request in list(server.requests))
+
+    def end() -> None:
+        eventually(lambda: watched() == 2, "pods and SharePods are watched")
+        os.kill(os.getpid(), number)
+
+    monkeypatch.setattr(Client, "connect", lambda *_: server.client())
+    monkeypatch.setattr(logs, "configure_logging", lambda *_, **__: None)
+    thread = threading.Thread(target=end)
+    thread.start()
+    assert main(["trace", "record", "-o", str(path)]) == 0
+    thread.join()
+    assert f"Next: kubeshare sim {path} --nodes-from" in capsys.readouterr().out
+    assert JobsCsv(path).count == 1
 
 
 def test_the_columns_are_those_of_files_of_jobs() -> None:

@@ -8,7 +8,7 @@ work are simulated.
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from click.core import ParameterSource
@@ -164,38 +164,47 @@ def simulate(
     for name in policies:
         chosen.check(experiment, name)
     work = [(name, seed) for name in policies for seed in range(seeds)]
-    runs, failure = _run_all(experiment, work, chosen.run, given["ended"])
+    done = _run_all(experiment, work, chosen.run, given["ended"])
     if given["series"]:
-        output.write_series(given["series"], runs)
+        output.write_series(given["series"], done.runs)
     results = output.Results(
         gpus=gpu_count(experiment.nodes),
         skipped=skipped,
         left_out=left_out,
-        runs=runs,
+        runs=done.runs,
         compared=compared,
-        failed=str(failure or ""),
+        failed=str(done.failure or ""),
     )
     click.echo(output.FORMATS[form](results))
-    if skipped and form == "text":
-        click.echo(f"{skipped} invalid lines of the file were skipped.", err=True)
-    if left_out and form == "text":
-        click.echo(f"{left_out} jobs of the trace never ran, and are left out.", err=True)
-    if failure is not None:
+    if form == "text":
+        for line in output.omissions(results):
+            click.echo(line, err=True)
+    if done.failure is not None:
         click.echo("The results are those of the runs before the one that failed.", err=True)
-        raise failure
-    if runs[-1].summary.partial:
-        click.echo("Interrupted: the last run is partial, and no more were begun.", err=True)
+        raise done.failure
+    if done.interrupted:
+        partial = "the last run is partial, and " if done.runs[-1].summary.partial else ""
+        click.echo(f"Interrupted: {partial}no more were begun.", err=True)
         return INTERRUPTED
     return None
 
 
+class _Done(NamedTuple):
+    """What was run: up to an error of a policy, or an interruption from the keyboard."""
+
+    runs: list[Run]
+    failure: SimulationError | None = None
+    interrupted: bool = False
+
+
 def _run_all(
     experiment: Experiment, work: Sequence[tuple[str, int]], run_one: RunOne, ended: Path | None
-) -> tuple[list[Run], SimulationError | None]:
-    """The runs of policies and seeds, up to one that is interrupted or fails, and its error.
+) -> _Done:
+    """Run policies and seeds, up to a run that fails or is interrupted.
 
     Raises:
         SimulationError: the first one fails.
+        KeyboardInterrupt: it is interrupted before its first job.
     """
     runs: list[Run] = []
     with ExitStack() as stack:
@@ -205,12 +214,16 @@ def _run_all(
             for name, seed in work:
                 runs.append(run_one(experiment, name, seed, _of(on_end, name, seed), progress))
                 if runs[-1].summary.partial:
-                    break
+                    return _Done(runs, interrupted=True)
         except SimulationError as error:
             if not runs:
                 raise
-            return runs, error
-    return runs, None
+            return _Done(runs, failure=error)
+        except KeyboardInterrupt:  # while a policy reads the workload
+            if not runs:
+                raise
+            return _Done(runs, interrupted=True)
+    return _Done(runs)
 
 
 def _of(on_end: Callable[..., None], policy: str, seed: int) -> OnEnd:

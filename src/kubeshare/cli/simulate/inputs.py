@@ -14,7 +14,7 @@ from kubeshare.simulator.engine.host_room import HostCapacity
 from kubeshare.simulator.engine.simulation import Settings
 from kubeshare.simulator.errors import SimulationError
 from kubeshare.simulator.experiment import Experiment, Workload
-from kubeshare.simulator.workloads import audit, nodes_csv, openb, pai, philly
+from kubeshare.simulator.workloads import nodes_csv, openb, pai, philly
 from kubeshare.simulator.workloads.filled import Filled
 from kubeshare.simulator.workloads.jobs_csv import JobsCsv
 from kubeshare.simulator.workloads.poisson import PoissonJobs
@@ -138,6 +138,9 @@ def _read(source: str, given: Mapping[str, Any], *, hosts: bool) -> _Jobs | None
         case "pai":
             return pai.PaiTasks(given["pai"], lenient=lenient)
         case "audit":
+            # It imports what reads manifests, which other commands need not wait for.
+            from kubeshare.simulator.workloads import audit  # noqa: PLC0415
+
             return audit.AuditJobs(given["audit"], lenient=lenient, hosts=hosts)
     return None
 

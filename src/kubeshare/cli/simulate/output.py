@@ -174,6 +174,16 @@ def _writer(file: TextIO, *head: str) -> Any:
     return writer
 
 
+def omissions(results: Results) -> list[str]:
+    """What of the file was not simulated."""
+    lines = []
+    if results.skipped:
+        lines.append(f"{_count(results.skipped, 'invalid line')} of the file skipped.")
+    if results.left_out:
+        lines.append(f"{_count(results.left_out, 'job')} of the trace never ran: left out.")
+    return lines
+
+
 def _cell(value: Estimate, factor: float, shown: str) -> str:
     mean = shown.format(value.mean * factor)
     if value.half_width is None:

@@ -77,11 +77,11 @@ def nodes_file(jobs: Path) -> Path:
 
 
 def _words(output: Path, counts: "Counts") -> str:
-    lines = [f"{output}: {counts.ended} jobs that ended, {counts.running} that still run."]
+    lines = [f"{output}: jobs that ended: {counts.ended}, that still run: {counts.running}."]
     if counts.left_out:
-        lines.append(f"{counts.left_out} never ran, and are left out.")
+        lines.append(f"Left out, as they never ran: {counts.left_out}.")
     if counts.unreadable:
-        lines.append(f"{counts.unreadable} ask for GPUs in a form that KubeShare refuses.")
+        lines.append(f"Left out, as KubeShare refuses what they ask for: {counts.unreadable}.")
     if counts.full:
         lines.append("It ended because it takes no more jobs: record a shorter time.")
     nodes = nodes_file(output)

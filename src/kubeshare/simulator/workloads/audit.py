@@ -160,6 +160,9 @@ class _Log:
             self._end((kind, about.namespace, about.name), now)
         elif about.subresource == "status" and event.verb in {"update", "patch"}:
             phase = phase_of(_object(event))
+            # What succeeded has run, if too shortly for a status in between.
+            if phase == "Succeeded" and life is not None and life.started_s is None:
+                life.started_s = now
             if phase in TERMINAL_PHASES:
                 self._end((kind, about.namespace, about.name), now)
             elif phase == "Running":
