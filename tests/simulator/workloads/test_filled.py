@@ -2,6 +2,7 @@
 
 import pytest
 
+from kubeshare.core.gang import Gang
 from kubeshare.core.units import MICROS
 from kubeshare.simulator.errors import SimulationError
 from kubeshare.simulator.jobs import FOREVER, Job
@@ -31,6 +32,13 @@ def test_a_cluster_that_is_filled_keeps_its_jobs() -> None:
     summary = played.measured.summary(4, played.simulation.running, played.simulation.waiting)
     assert summary.reserved_peak_fraction > 0.8
     assert summary.waiting > 0
+
+
+def test_members_of_a_gang_are_placed_one_by_one() -> None:
+    gang = Gang(name="g", min_available=9)
+    filled = Filled([job("a", gang=gang), job("b", gang=gang)], gpus=2, ratio=1)
+    played = Played(filled.draw(1), gpus=2, owned=True)
+    assert (played.simulation.running, played.simulation.waiting) == (4, 0)
 
 
 @pytest.mark.parametrize(("jobs", "ratio"), [(JOBS, 0), (JOBS, 101), (JOBS[2:], 1)])

@@ -17,6 +17,8 @@ from kubeshare.simulator.jobs import FOREVER, Job
 class Filled:
     """A workload: all jobs once, in random order, then random ones of them.
 
+    Each is drawn and placed by itself: members of a gang are no gang here.
+
     Args:
         jobs: to draw from.
         gpus: the GPUs of the cluster.
@@ -45,7 +47,7 @@ class Filled:
             uid = f"{job.uid}-{number}"
             demand = job.demand and msgspec.structs.replace(job.demand, uid=uid)
             yield msgspec.structs.replace(
-                job, uid=uid, demand=demand, arrival_s=float(number), work_s=FOREVER
+                job, uid=uid, demand=demand, arrival_s=float(number), work_s=FOREVER, gang=None
             )
 
     def _endless(self, random: Random) -> Iterator[Job]:
