@@ -5,12 +5,13 @@ import json
 import subprocess
 import threading
 import time
+import urllib.error
 import urllib.parse
 import urllib.request
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
 import yaml
 from prometheus_client import CONTENT_TYPE_LATEST
@@ -34,7 +35,16 @@ class Prometheus:
     """
 
     def __init__(self, port: int) -> None:
-        self._url = f"http://127.0.0.1:{port}/api/v1"
+        self._server = f"http://127.0.0.1:{port}"
+        self._url = f"{self._server}/api/v1"
+
+    def is_ready(self) -> bool:
+        """Whether it answers queries."""
+        try:
+            urllib.request.urlopen(f"{self._server}/-/ready", timeout=DEADLINE_S).close()
+        except urllib.error.HTTPError:
+            return False
+        return True
 
     def ask(self, path: str, **parameters: str) -> Any:
         """What the API returns under ``data``."""
@@ -56,58 +66,86 @@ class Prometheus:
         return found
 
 
+class Target(NamedTuple):
+    """A program of KubeShare: its pod, and where its metrics are served."""
+
+    component: str
+    pod: str
+    node: str
+    address: str
+    path: str
+
+
 @contextlib.contextmanager
 def prometheus(texts: Mapping[str, str], folder: Path) -> Iterator[Prometheus]:
-    """Run Prometheus with the deployed rules and relabelling.
+    """Run Prometheus with the deployed rules and relabelling on metrics that are served here.
 
     Args:
         texts: component of KubeShare -> the text of its metrics.
         folder: for its configuration and data.
     """
     with _served(texts) as port:
-        config = folder / "prometheus.yaml"
-        config.write_text(yaml.safe_dump(_configuration(texts, port)))
-        command = [
-            program("prometheus"),
-            f"--config.file={config}",
-            f"--storage.tsdb.path={folder / 'data'}",
-            "--web.listen-address=127.0.0.1:0",
+        targets = [
+            Target(each, f"kubeshare-{each}-1", NODE, f"127.0.0.1:{port}", f"/{each}")
+            for each in texts
         ]
-        log = folder / "log"
-        with log.open("w") as output:
-            running = subprocess.Popen(command, stdout=output, stderr=output)
-        try:
-            deadline = time.monotonic() + DEADLINE_S
-            while (own := listening_port(running.pid)) is None:
-                assert running.poll() is None, log.read_text()
-                assert time.monotonic() < deadline, log.read_text()
-                time.sleep(_POLL_S)
-            yield Prometheus(own)
-        finally:
-            running.kill()
-            running.wait()
+        with scraping(targets, folder) as found:
+            yield found
 
 
-def _configuration(texts: Mapping[str, str], port: int) -> dict[str, Any]:
-    """The deployed one, which finds the programs here instead of in a cluster."""
+@contextlib.contextmanager
+def scraping(targets: Iterable[Target], folder: Path, **job: Any) -> Iterator[Prometheus]:
+    """Run Prometheus with the deployed rules and relabelling.
+
+    Args:
+        targets: what it scrapes.
+        folder: for its configuration and data.
+        job: further members of the scrape configuration.
+    """
+    config = folder / "prometheus.yaml"
+    config.write_text(yaml.safe_dump(_configuration(targets, job)))
+    command = [
+        program("prometheus"),
+        f"--config.file={config}",
+        f"--storage.tsdb.path={folder / 'data'}",
+        "--web.listen-address=127.0.0.1:0",
+    ]
+    log = folder / "log"
+    with log.open("w") as output:
+        running = subprocess.Popen(command, stdout=output, stderr=output)
+    try:
+        deadline = time.monotonic() + DEADLINE_S
+        while (own := listening_port(running.pid)) is None or not Prometheus(own).is_ready():
+            assert running.poll() is None, log.read_text()
+            assert time.monotonic() < deadline, log.read_text()
+            time.sleep(_POLL_S)
+        yield Prometheus(own)
+    finally:
+        running.kill()
+        running.wait()
+
+
+def _configuration(targets: Iterable[Target], job_members: dict[str, Any]) -> dict[str, Any]:
+    """The deployed one, which is told of the programs instead of finding them in a cluster."""
     found: dict[str, Any] = yaml.safe_load((MONITORING / "prometheus.yaml").read_text())
     [job] = found["scrape_configs"]
     del job["kubernetes_sd_configs"]
+    job |= job_members
     job["static_configs"] = [
         {
-            "targets": [f"127.0.0.1:{port}"],
+            "targets": [target.address],
             "labels": {
-                "__metrics_path__": f"/{component}",
+                "__metrics_path__": target.path,
                 "__meta_kubernetes_namespace": NAMESPACE,
-                f"{_POD}_name": f"kubeshare-{component}-1",
-                f"{_POD}_node_name": NODE,
+                f"{_POD}_name": target.pod,
+                f"{_POD}_node_name": target.node,
                 f"{_POD}_phase": "Running",
                 f"{_POD}_container_port_name": "metrics",
                 f"{_POD}_label_app_kubernetes_io_part_of": "kubeshare",
-                f"{_POD}_label_app_kubernetes_io_component": component,
+                f"{_POD}_label_app_kubernetes_io_component": target.component,
             },
         }
-        for component in texts
+        for target in targets
     ]
     found["rule_files"] = [str(MONITORING / "rules" / "*.yaml")]
     found["global"] = {"scrape_interval": "1s", "evaluation_interval": "1s"}
