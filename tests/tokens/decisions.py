@@ -33,7 +33,13 @@ def main(folder: str | None = None) -> None:
             drain_ms = choose.choice([1, 30, 300])
             alone = choose.choice([0, 1])
             simulation.join(
-                f"job-{number}", request, limit, alone=alone, drain_ms=drain_ms, gpus=gpus
+                f"job-{number}",
+                request,
+                limit,
+                alone=alone,
+                latency_sensitive=choose.random() < 0.5,
+                drain_ms=drain_ms,
+                gpus=gpus,
             )
             simulation.run(choose.randrange(SECOND))
         simulation.run(5 * SECOND)

@@ -16,7 +16,7 @@ from kubeshare.dialects.write_back import PlacedGpu
 
 _DECIDED: Final = (
     *("attempt", "request_micros", "limit_micros", "limit_alone_micros", "memory_bytes"),
-    *("affinity", "anti_affinity", "exclusion"),
+    *("latency_sensitive", "affinity", "anti_affinity", "exclusion"),
 )
 """Fields of an entry that a decision sets; the others say whose it is."""
 
@@ -40,6 +40,7 @@ def encode(holder: Holder, *, attempt: int, holders: int) -> v1.Holder:
         limit_micros=max(1, holder.limit_micros),
         # 0 is the limit, as in objects that were written before the field existed.
         limit_alone_micros=_beyond(holder),
+        latency_sensitive=holder.latency_sensitive,
         memory_bytes=holder.memory_bytes,
         affinity=holder.affinity,
         anti_affinity=holder.anti_affinity,
@@ -64,6 +65,7 @@ def decode(entry: v1.Holder) -> Holder:
         request_micros=entry.request_micros,
         limit_micros=entry.limit_micros,
         limit_alone_micros=entry.limit_alone_micros or None,
+        latency_sensitive=entry.latency_sensitive,
         memory_bytes=entry.memory_bytes,
         affinity=entry.affinity,
         anti_affinity=entry.anti_affinity,

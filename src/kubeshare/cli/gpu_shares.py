@@ -34,7 +34,12 @@ class NoRoomError(Exception):
 
 
 def read_share(
-    request: str, limit: str | None, limit_alone: str | None, memory: str | None
+    request: str,
+    limit: str | None,
+    limit_alone: str | None,
+    memory: str | None,
+    *,
+    latency_sensitive: bool = False,
 ) -> Share:
     """The share of one GPU that options ask for; without memory the share of the request.
 
@@ -48,6 +53,7 @@ def read_share(
             request_micros=micros,
             limit_micros=MICROS if limit is None else parse_share(limit, "--limit"),
             limit_alone_micros=alone,
+            latency_sensitive=latency_sensitive,
             memory=Memory(micros=micros) if memory is None else parse_memory(memory, "--memory"),
         )
     except InvalidValueError as error:
@@ -105,6 +111,7 @@ def granted(share: Share, gpu: Gpu) -> GrantedShare:
         limit_micros=share.limit_micros,
         memory_bytes=memory,
         limit_alone_micros=share.limit_alone_micros or 0,
+        latency_sensitive=share.latency_sensitive,
         share=share.name,
         model=gpu.model,
     )

@@ -67,6 +67,11 @@ _QUOTA_NS_MIN, _QUOTA_NS_MAX = 5_000_000, 10_000_000_000
     help="The same while no other command has a share of that GPU.  [default: --limit]",
 )
 @click.option(
+    "--latency-sensitive",
+    is_flag=True,
+    help="Serve its launches promptly, as long as it uses less than --request.",
+)
+@click.option(
     "--gpus",
     help="Whole GPUs and the rest of one, such as 2.5, instead of --request.",
 )
@@ -83,6 +88,7 @@ def run(  # noqa: PLR0913  one argument an option
     request: str | None,
     limit: str | None,
     limit_alone: str | None,
+    latency_sensitive: bool,
     gpus: str | None,
     memory: str | None,
     gpu: str | None,
@@ -98,12 +104,14 @@ def run(  # noqa: PLR0913  one argument an option
     """
     if gpus is not None:
         amounts = {"--request": request, "--limit": limit, "--limit-alone": limit_alone}
-        _check_excluded({**amounts, "--memory": memory, "--gpu": gpu})
+        flag = {"--latency-sensitive": "" if latency_sensitive else None}
+        _check_excluded({**amounts, **flag, "--memory": memory, "--gpu": gpu})
         shares = read_gpus(gpus)
     elif request is None:
         raise click.UsageError("give --request, a share of one GPU, or --gpus, a number of GPUs")
     else:
-        shares = (read_share(request, limit, limit_alone, memory),)
+        share = read_share(request, limit, limit_alone, memory, latency_sensitive=latency_sensitive)
+        shares = (share,)
     quota_ns = None if quota is None else parse_quota(quota)
     program = shutil.which(command[0])
     if program is None:

@@ -41,7 +41,7 @@ def top(*, once: bool, output: str, interval: float, run_folder: Path | None) ->
     that decays with a time constant of two seconds), TIME what it was charged
     in all, MEMORY what its processes hold of the GPU and what they may, with the
     memory of the host that they pinned for GPUs, WAIT how long it waited for its
-    turn on average and at most.
+    turn on average and at most. (prompt) marks a request that is latency-sensitive.
     """
     paths = Paths(run_folder or default_run_folder())
     show = _print_json if output == "json" else _print_table
@@ -123,11 +123,12 @@ def _line(claim: dict[str, Any]) -> tuple[str, ...]:
     pinned = f" + {format_memory(host)} of the host" if host else ""
     spilled = claim.get("memorySpilledBytes", 0)
     managed = f" ({format_memory(spilled)} managed)" if spilled else ""
+    prompt = " (prompt)" if claim.get("latencySensitive") else ""
     alone = f" ({format_share(limit_alone)} alone)" if limit_alone > limit else ""
     return (
         share_holder(claim["holder"], claim.get("shareName", "")),
         claim["state"],
-        format_share(claim["requestMicros"]),
+        format_share(claim["requestMicros"]) + prompt,
         format_share(limit) + alone,
         f"{claim['share']:.2f}",
         f"{claim['chargedNs'] / 1e9:.1f}s",

@@ -82,6 +82,7 @@ def demand_of(holder: Holder, device: Device) -> Demand:
         request_micros=holder.request_micros,
         limit_micros=holder.limit_micros,
         limit_alone_micros=holder.limit_alone_micros,
+        latency_sensitive=holder.latency_sensitive,
         memory=Memory(bytes=holder.memory_bytes),
         affinity=holder.affinity,
         anti_affinity=holder.anti_affinity,

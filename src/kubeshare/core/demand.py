@@ -26,6 +26,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
         limit_micros: micros never exceeded, at least the request; enforced on the node only.
         limit_alone_micros: micros never exceeded while the share is the GPU's only holder, at
             least the limit; None is the limit.
+        latency_sensitive: whether its launches are served promptly, within its request.
         memory: reserved on each GPU.
         count: the number of different GPUs.
         containers: the names of the containers that use it; empty is every container.
@@ -39,6 +40,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
     request_micros: int = 0
     limit_micros: int = MICROS
     limit_alone_micros: int | None = None
+    latency_sensitive: bool = False
     memory: Memory = NOTHING
     count: int = 1
     containers: tuple[str, ...] = ()
@@ -63,6 +65,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
         limit_micros: micros never exceeded, at least the request; enforced on the node only.
         limit_alone_micros: micros never exceeded while the demand is the GPU's only holder, at
             least the limit; None is the limit.
+        latency_sensitive: whether its launches are served promptly, within its request.
         memory: reserved on each GPU.
         affinity: use a GPU with this label, or else give an idle GPU the label; "" is absent.
         anti_affinity: never share with a holder of the same label; "" is absent.
@@ -95,6 +98,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
     request_micros: int = 0
     limit_micros: int = MICROS
     limit_alone_micros: int | None = None
+    latency_sensitive: bool = False
     memory: Memory = NOTHING
     affinity: str = ""
     anti_affinity: str = ""
@@ -141,6 +145,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
             request_micros=share.request_micros,
             limit_micros=share.limit_micros,
             limit_alone_micros=share.limit_alone_micros,
+            latency_sensitive=share.latency_sensitive,
             memory=share.memory,
             count=share.count,
             proportional=share.proportional,
@@ -169,6 +174,7 @@ class Demand(msgspec.Struct, frozen=True, kw_only=True):
             namespace="",
             limit_micros=MICROS,
             limit_alone_micros=None,
+            latency_sensitive=False,
             nodes=None,
             attempt=0,
             group="",
@@ -232,6 +238,7 @@ def _only_share(demand: Demand) -> Share:
         request_micros=demand.request_micros,
         limit_micros=demand.limit_micros,
         limit_alone_micros=demand.limit_alone_micros,
+        latency_sensitive=demand.latency_sensitive,
         memory=demand.memory,
         count=demand.count,
         proportional=demand.proportional,

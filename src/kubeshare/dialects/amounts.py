@@ -13,6 +13,7 @@ class Amounts(TypedDict, total=False):
         request_micros: micros reserved.
         limit_micros: micros never exceeded.
         limit_alone_micros: micros never exceeded by the only holder of a GPU.
+        latency_sensitive: whether launches are served promptly.
         memory: reserved on each GPU.
         count: the number of GPUs.
         proportional: whether compute follows memory.
@@ -22,6 +23,7 @@ class Amounts(TypedDict, total=False):
     request_micros: int
     limit_micros: int
     limit_alone_micros: int | None
+    latency_sensitive: bool
     memory: Memory
     count: int
     proportional: bool

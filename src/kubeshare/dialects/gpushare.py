@@ -22,6 +22,7 @@ from kubeshare.dialects.share_fields import (
     mapping,
     present,
 )
+from kubeshare.dialects.shares import read_flag
 
 FAMILY: Final = "gpushare"
 """The family of these demands."""
@@ -34,7 +35,7 @@ GPU_COUNT: Final = "aliyun.com/gpu-count"
 MAX_COUNT: Final = 1024
 """The most GPUs that one pod may request."""
 
-_COMPUTE: Final = ("request", "limit", "limitAlone")
+_OF_TIME: Final = ("request", "limit", "limitAlone", "latencySensitive")
 
 
 def requests(spec: Mapping[str, Any]) -> bool:
@@ -70,7 +71,7 @@ def demand_of(pod: Mapping[str, Any], unit: int) -> Demand | None:
     annotations = present(mapping(metadata.get("annotations"), "metadata.annotations"))
     labels = present(mapping(metadata.get("labels"), "metadata.labels"))
     check_other_forms(GPU_MEMORY, annotations, labels)
-    spellings = own_spellings(annotations, _COMPUTE)
+    spellings = own_spellings(annotations, _OF_TIME)
     try:
         return Demand(
             **RequesterRef.of(metadata).fields(),
@@ -125,20 +126,22 @@ def _memory(spec: Mapping[str, Any], labels: Mapping[str, Any], unit: int) -> Am
 
 
 def _compute(spellings: Spellings) -> Amounts:
-    """The compute that annotations request; nothing if it follows the memory."""
+    """The compute that annotations request, no amounts if it follows the memory."""
     request = spellings.read("request", parse_share)
+    latency_sensitive = spellings.read("latencySensitive", read_flag) or False
     limits = {field: spellings.read(field, parse_share) for field in ("limit", "limitAlone")}
     if request is None:
         for field, limit in limits.items():
             if limit is not None:
                 needed = f"needs {POD_PREFIX}request beside it: without, compute follows the memory"
                 raise InvalidValueError(POD_PREFIX + field, needed)
-        return Amounts()
+        return Amounts(latency_sensitive=latency_sensitive)
     limit, alone = limits["limit"], limits["limitAlone"]
     return Amounts(
         request_micros=request,
         limit_micros=MICROS if limit is None else limit,
         limit_alone_micros=alone,
+        latency_sensitive=latency_sensitive,
         proportional=False,
     )
 

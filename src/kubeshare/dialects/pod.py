@@ -32,17 +32,18 @@ from kubeshare.dialects.shares import (
     of_several_gpus,
     parse_request,
     read_annotation,
+    read_flag,
 )
 
 PREFIX: Final = POD_PREFIX
 
 FIELDS: Final = (
-    *("request", "limit", "limitAlone", "memory", "count", "id"),
+    *("request", "limit", "limitAlone", "latencySensitive", "memory", "count", "id"),
     *("affinity", "antiAffinity", "exclusion", "model"),
 )
 """The annotations, without their prefix."""
 REQUESTING: Final = ("request", "limit", "limitAlone", "memory", "count", "id")
-"""Annotations that request a GPU by themselves; the others only constrain which one."""
+"""Annotations that request a GPU by themselves; the others say which one, and how."""
 DECIDED: Final = PREFIX + "gpuids"
 """The annotation by which the scheduler records its decision."""
 
@@ -126,6 +127,7 @@ def _constrained(demand: Demand, spellings: Spellings) -> Demand:
         affinity=spellings.read("affinity", read_label) or "",
         anti_affinity=spellings.read("antiAffinity", read_label) or "",
         exclusion=spellings.read("exclusion", read_label) or "",
+        latency_sensitive=spellings.read("latencySensitive", read_flag) or False,
     )
 
 

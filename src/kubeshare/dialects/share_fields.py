@@ -22,6 +22,7 @@ from kubeshare.dialects.shares import (
     of_whole_gpus,
     parse_request,
     read_count,
+    read_flag,
 )
 
 ANNOTATIONS: Final[Mapping[str, str]] = {  # field -> published annotation
@@ -169,8 +170,10 @@ class Spellings:
         memory = self.read("memory", parse_memory)
         count = self.read("count", read_count)
         alone = self.read("limitAlone", parse_share)
+        latency_sensitive = self.read("latencySensitive", read_flag)
         if request > MICROS:
             given = {"limit": limit, "memory": memory, "count": count, "limitAlone": alone}
+            given["latencySensitive"] = latency_sensitive
             for field, value in given.items():
                 if value is not None:
                     words = of_whole_gpus(format_share(request), self.written[field])
@@ -180,6 +183,7 @@ class Spellings:
             request_micros=request,
             limit_micros=MICROS if limit is None else limit,
             limit_alone_micros=alone,
+            latency_sensitive=latency_sensitive or False,
             memory=Memory(micros=request) if memory is None else memory,
             count=count or 1,
         )

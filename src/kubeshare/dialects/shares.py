@@ -32,7 +32,10 @@ NO_MEMORY: Final = (
 SHARE: Final = "kubeshare.nthu/share."
 """The prefix of annotations that request one of several shares; the name of the share follows."""
 
-FIELDS: Final = ("request", "limit", "limitAlone", "memory", "count", "containers")
+FIELDS: Final = (
+    *("request", "limit", "limitAlone", "latencySensitive"),
+    *("memory", "count", "containers"),
+)
 """The fields of a share, which are also those of the short form."""
 
 _NAME = re.compile(r"[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
@@ -72,7 +75,11 @@ def read_annotation(name: str, text: object, key: str) -> Share:
 
 
 def annotations_of(shares: Iterable[Share]) -> dict[str, str]:
-    """The annotations of a pod that say the same as the shares of its SharePod."""
+    """The annotations of a pod that say the same as the shares of its SharePod.
+
+    Not whether a share is latency-sensitive: the holder says so, and agents of earlier versions
+    refuse what they do not know.
+    """
     return {SHARE + share.name: _format(share) for share in shares}
 
 
@@ -116,6 +123,9 @@ def read_share(name: object, fields: Mapping[str, Any], path: str) -> Share:
             request_micros=request,
             limit_micros=limit,
             limit_alone_micros=None if alone is None else parse_share(alone, f"{path}.limitAlone"),
+            latency_sensitive=read_flag(
+                fields.get("latencySensitive", False), f"{path}.latencySensitive"
+            ),
             memory=memory,
             count=read_count(fields.get("count", 1), f"{path}.count"),
             containers=_containers(fields.get("containers"), f"{path}.containers"),
@@ -183,6 +193,17 @@ def read_count(value: object, name: str) -> int:
     if isinstance(number, bool) or not isinstance(number, int) or not 1 <= number <= MAX_COUNT:
         raise InvalidValueError(name, f"{value!r} is not a number of GPUs from 1 to {MAX_COUNT}")
     return number
+
+
+def read_flag(value: object, name: str) -> bool:
+    """Parse a truth value, which is text in an annotation.
+
+    Raises:
+        InvalidValueError: it is neither true nor false.
+    """
+    if isinstance(value, bool) or value in ("true", "false"):
+        return value in (True, "true")
+    raise InvalidValueError(name, f"{value!r} is neither true nor false")
 
 
 def _containers(value: object, field: str) -> tuple[str, ...]:

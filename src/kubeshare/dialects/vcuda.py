@@ -18,7 +18,7 @@ from kubeshare.dialects.containers import asking_containers, share_of
 from kubeshare.dialects.family_fields import check_other_forms, constraints, own_spellings
 from kubeshare.dialects.requester.ref import RequesterRef
 from kubeshare.dialects.share_fields import POD_PREFIX, mapping, present
-from kubeshare.dialects.shares import check_together
+from kubeshare.dialects.shares import check_together, read_flag
 
 FAMILY: Final = "vcuda"
 """The family of these demands."""
@@ -119,6 +119,8 @@ def container_shares(pod: Mapping[str, Any]) -> tuple[Share, ...]:
     """
     annotations = present((pod.get("metadata") or {}).get("annotations") or {})
     limit, alone = _core_limit(annotations.get(CORE_LIMIT)), _limit_alone(annotations)
+    spellings = own_spellings(annotations, ("latencySensitive",))
+    latency_sensitive = spellings.read("latencySensitive", read_flag) or False
     shares = []
     for name, asked, fields in asking_containers(pod.get("spec") or {}, [CORE, MEMORY]):
         if all(parse_count(amount, fields[key]) == 0 for key, amount in asked.items()):
@@ -129,7 +131,9 @@ def container_shares(pod: Mapping[str, Any]) -> tuple[Share, ...]:
             if MEMORY not in asked:
                 needed = f"is missing: {asked[CORE]} cores are a share of a GPU, which needs memory"
                 raise InvalidValueError(fields[MEMORY], needed)
-            share = _limited(share, limit, alone)
+            share = msgspec.structs.replace(
+                _limited(share, limit, alone), latency_sensitive=latency_sensitive
+            )
         shares.append(share)
     return check_together(shares, "spec.containers")
 

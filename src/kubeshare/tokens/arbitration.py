@@ -179,6 +179,11 @@ class Arbitration:
 
 def _shares(grant: Grant) -> dict[str, Amounts]:
     return {
-        gpu.uuid: (gpu.request_micros, gpu.limit_micros, gpu.limit_alone_micros)
+        gpu.uuid: (
+            gpu.request_micros,
+            gpu.limit_micros,
+            gpu.limit_alone_micros,
+            gpu.latency_sensitive,
+        )
         for gpu in grant.gpus
     }

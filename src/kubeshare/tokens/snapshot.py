@@ -53,6 +53,7 @@ def entries(
                 "requestMicros": share.request_micros,
                 "limitMicros": share.limit_micros,
                 "limitAloneMicros": share.limit_alone_micros or share.limit_micros,
+                "latencySensitive": share.latency_sensitive,
                 "share": view.share if view else 0.0,
                 "recentShare": view.recent_share if view else 0.0,
                 "chargedNs": view.charged_ns if view else 0,

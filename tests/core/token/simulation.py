@@ -87,6 +87,7 @@ class Simulation:
         limit: float,
         *,
         alone: float = 0,
+        latency_sensitive: bool = False,
         drain_ms: int = 10,
         gpus: Sequence[str] = (GPU,),
         whole: Sequence[str] = (),
@@ -99,6 +100,7 @@ class Simulation:
             request: of each of ``gpus``.
             limit: of each of them.
             alone: its limit while alone.
+            latency_sensitive: whether it is served promptly.
             drain_ms: what its longest drain takes.
             gpus: those that it shares.
             whole: those that it requests whole beside them.
@@ -106,7 +108,8 @@ class Simulation:
         """
         job = Job((*whole, *gpus), lambda: self.random.randint(0, drain_ms * MS))
         self.jobs[name] = job
-        spec = (round(request * 1e6), round(limit * 1e6), round(alone * 1e6))
+        amounts = round(request * 1e6), round(limit * 1e6), round(alone * 1e6)
+        spec = (*amounts, latency_sensitive)
         shares: dict[str, Amounts] = dict.fromkeys(whole, (1_000_000, 1_000_000))
         shares |= dict.fromkeys(gpus, spec)
         self._binder(self.arbiter.add(name, shares, self.now))

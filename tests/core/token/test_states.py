@@ -193,6 +193,7 @@ GANGS: dict[str, dict[str, Amounts]] = {
     "c": dict.fromkeys(GPUS, (300_000, 1_000_000)),
     "d": dict.fromkeys(GPUS, (*BOUNDS, 1_000_000)),
 }
+PROMPT: dict[str, dict[str, Amounts]] = GANGS | {"a": {GPUS[0]: (*BOUNDS, 0, True)}}
 
 events = st.tuples(
     st.sampled_from(
@@ -209,11 +210,14 @@ events = st.tuples(
 
 @pytest.mark.slow
 @settings(max_examples=samples.count(whole=200, sample=60), deadline=None)
-@given(st.lists(st.tuples(events, st.integers(0, 300 * MS)), max_size=80))
+@given(
+    st.lists(st.tuples(events, st.integers(0, 300 * MS)), max_size=80),
+    st.sampled_from([GANGS, PROMPT]),
+)
 def test_whatever_happens_each_gpu_has_one_holder_and_gangs_have_all_or_none(
-    happened: list[tuple[Event, int]],
+    happened: list[tuple[Event, int]], shares: dict[str, dict[str, Amounts]]
 ) -> None:
-    watcher = Watcher(GANGS)
+    watcher = Watcher(shares)
     for event, elapsed in happened:
         watcher.now += elapsed
         watcher.feed(event)
@@ -242,6 +246,8 @@ def explore(shares: dict[str, dict[str, Amounts]], depth: int) -> tuple[int, lis
     first = Watcher(shares)
     for name in shares:
         first.feed(("add", name, "", 0))
+    if shares == {name: PROMPT[name] for name in shares}:
+        first.now += SECOND  # in which it saves up enough
     start = pickle.dumps(first)
     seen, level, fed = {start: None}, [start], 0
     for _ in range(depth):
@@ -295,8 +301,9 @@ def longest_wait_from(state: bytes) -> int:
     [
         (SINGLES, samples.count(whole=6, sample=5)),
         ({name: GANGS[name] for name in "abc"}, samples.count(whole=5, sample=4)),
+        ({name: PROMPT[name] for name in "abc"}, samples.count(whole=5, sample=4)),
     ],
-    ids=["one GPU", "a gang and its rivals"],
+    ids=["one GPU", "a gang and its rivals", "a latency-sensitive rival"],
 )
 def test_every_order_of_events_of_three_members_keeps_what_must_hold(
     shares: dict[str, dict[str, Amounts]],

@@ -30,8 +30,9 @@ class Holder(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     ``share`` is the name of the share if the demand has several, ``""`` for the only one; with
     ``demand`` it identifies the holder. ``parts`` is the number of holders of the demand on all
     GPUs: its pod starts when each of them names it. ``limit_alone_micros`` is the limit while
-    there is no other holder, 0 for the same limit. ``group`` is charged for the use; ``""`` for
-    the pod itself. ``container`` is always ``""``: earlier versions identify a holder by it.
+    there is no other holder, 0 for the same limit. ``latency_sensitive`` has its launches served
+    promptly, within its request. ``group`` is charged for the use; ``""`` for the pod itself.
+    ``container`` is always ``""``: earlier versions identify a holder by it.
     """
 
     demand: str
@@ -44,6 +45,7 @@ class Holder(Struct, frozen=True, kw_only=True, rename="camel", gc=False):
     request_micros: int = 0
     limit_micros: int = 0
     limit_alone_micros: int = 0
+    latency_sensitive: bool = False
     memory_bytes: int = 0
     affinity: str = ""
     anti_affinity: str = ""

@@ -29,6 +29,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
         request_micros: micros reserved.
         limit_micros: micros never exceeded.
         limit_alone_micros: micros never exceeded while it is the only holder; None is the limit.
+        latency_sensitive: whether its launches are served promptly, within its request.
         memory_bytes: bytes reserved.
         affinity, anti_affinity, exclusion: the labels of the demand; "" is absent.
         namespace: the namespace of the demand, by which quotas count.
@@ -42,6 +43,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     request_micros: int
     limit_micros: int = MICROS
     limit_alone_micros: int | None = None
+    latency_sensitive: bool = False
     memory_bytes: int
     affinity: str = ""
     anti_affinity: str = ""
@@ -59,6 +61,7 @@ class Holder(msgspec.Struct, frozen=True, kw_only=True, gc=False):
             request_micros=demand.compute_on(gpu_memory_bytes),
             limit_micros=demand.limit_micros,
             limit_alone_micros=demand.limit_alone_micros,
+            latency_sensitive=demand.latency_sensitive,
             memory_bytes=demand.memory.on(gpu_memory_bytes),
             affinity=demand.affinity,
             anti_affinity=demand.anti_affinity,

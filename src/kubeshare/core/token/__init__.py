@@ -15,7 +15,7 @@ a limit, is granted by itself, whatever else that member waits for.
 from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch
 from kubeshare.core.token.arbiter import QUOTA_NS, Amounts, Arbiter, UnknownMemberError
 from kubeshare.core.token.member import MemberView
-from kubeshare.core.token.share import Tally
+from kubeshare.core.token.tally import Tally
 from kubeshare.core.token.usage import DECAYED_AVERAGE, SLIDING_WINDOW, Measure
 
 __all__ = [

@@ -18,7 +18,8 @@ from kubeshare.core.token.action import Action
 from kubeshare.core.token.entitlement import SHORTEST_GRANT_NS
 from kubeshare.core.token.gangs import forget_booking
 from kubeshare.core.token.member import Member, MemberView
-from kubeshare.core.token.share import GpuToken, MemberShare, ShareSpec, Tally
+from kubeshare.core.token.share import GpuToken, MemberShare, ShareSpec
+from kubeshare.core.token.tally import Tally
 from kubeshare.core.token.turn import CLOSING, OPEN, Turn
 from kubeshare.core.token.turns import Turns
 from kubeshare.core.token.usage import DECAYED_AVERAGE, Measure
@@ -26,9 +27,9 @@ from kubeshare.core.token.usage import DECAYED_AVERAGE, Measure
 QUOTA_NS: Final = 100_000_000
 """The longest grant, where neither the daemon nor the grant says otherwise."""
 
-Amounts: TypeAlias = tuple[int, int] | tuple[int, int, int]
-"""Request and limit of a share, and its limit while it is the only one of its GPU, in micros; the
-last is the limit where it is left out or smaller."""
+Amounts: TypeAlias = tuple[int, int] | tuple[int, int, int] | tuple[int, int, int, bool]
+"""Request and limit of a share, its limit while it is the only one of its GPU, in micros, which is
+the limit where it is left out or smaller; and whether it is latency-sensitive."""
 
 _IDLE_TOGETHER_NS: Final = 10_000_000
 _LATE_IDLE_REPORT_NS: Final = 20_000_000
@@ -278,5 +279,10 @@ def _believed_idle_ns(share: MemberShare) -> int:
 
 
 def _spec(amounts: Amounts, member: Member) -> ShareSpec:
-    request, limit, *alone = amounts
-    return ShareSpec(request, limit, member.quota_ns, *alone)
+    return ShareSpec(
+        request_micros=amounts[0],
+        limit_micros=amounts[1],
+        quota_ns=member.quota_ns,
+        limit_alone_micros=amounts[2] if len(amounts) > 2 else 0,
+        latency_sensitive=amounts[3] if len(amounts) > 3 else False,
+    )

@@ -12,6 +12,10 @@ from kubeshare.core.units import MICROS
 SHORTEST_GRANT_NS: Final = 5_000_000
 """A shorter grant would cost more in its handover than it gives."""
 
+PROMPT_COST_NS: Final = SHORTEST_GRANT_NS
+"""What a prompt member pays of its request for the end of another's lease: about what the GPU
+loses by the additional handover, and by the pause after which a library reports that it is idle."""
+
 PACE_NS: Final = 1_000_000_000
 """A member that gets exactly its request or limit is served about once in this time, in grants
 that are as long as its share requires."""
@@ -82,6 +86,10 @@ class Guarantee:
     def repay(self, credit: int) -> None:
         """Pay back what it owes, in millionths of a ns, or a part of that."""
         self._behind = max(self._behind, min(0, self._behind + credit))
+
+    def pay(self, cost_ns: int) -> None:
+        """Pay for something with so much of its time."""
+        self._behind -= cost_ns * MICROS
 
     def forgive(self) -> None:
         """Forget use beyond the request."""

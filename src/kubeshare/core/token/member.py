@@ -2,7 +2,14 @@
 
 import msgspec
 
-from kubeshare.core.token.share import BEHIND, OVERDUE, MemberShare, Precedence, precedence_of
+from kubeshare.core.token.share import (
+    BEHIND,
+    OVERDUE,
+    MemberShare,
+    Precedence,
+    are_prompt,
+    precedence_of,
+)
 from kubeshare.core.token.turn import CLOSING, Turn
 
 _LONG_WAIT_NS = 500_000_000
@@ -161,6 +168,10 @@ class Member:
         if is_late or self.is_new or self.is_excused:
             worst = (OVERDUE, self.waiting_since_ns)
         return worst, self.name
+
+    def place(self, now: int) -> tuple[bool, tuple[Precedence, str]]:
+        """Its place among those that wait for the same free GPU; the smallest is served next."""
+        return not are_prompt(self.wanted, now), self.rank(now)
 
     def view(self, share: MemberShare, now: int) -> MemberView:
         """What it holds and used so far of one GPU."""

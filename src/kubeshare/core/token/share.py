@@ -7,10 +7,12 @@ import msgspec
 from kubeshare.core.token.entitlement import (
     DEBT_MAX,
     PACE_NS,
+    PROMPT_COST_NS,
     Allowance,
     Guarantee,
     paced_grant_ns,
 )
+from kubeshare.core.token.tally import Tally
 from kubeshare.core.token.usage import Measure, SlidingWindow
 from kubeshare.core.units import MICROS
 
@@ -37,32 +39,6 @@ collectives owe less."""
 _LEAST_REPAID = MICROS // 100
 """So much of such a debt at least is paid back each ns, whatever the request: without one it would
 be served last for ever."""
-
-
-class Tally(msgspec.Struct):
-    """Counters of a share since it was added.
-
-    Attributes:
-        charged_ns: GPU time charged.
-        grants: how often its gate was opened.
-        drains: how often it closed and then drained.
-        drain_ns: total time from closing to the end of the drain.
-        overruns: drains that took longer than the shortest grant.
-        bypasses: drains that did not end in time.
-        waits: how often it waited for the token.
-        waited_ns: total time of the waits that ended.
-        longest_wait_ns: the longest of them.
-    """
-
-    charged_ns: int = 0
-    grants: int = 0
-    drains: int = 0
-    drain_ns: int = 0
-    overruns: int = 0
-    bypasses: int = 0
-    waits: int = 0
-    waited_ns: int = 0
-    longest_wait_ns: int = 0
 
 
 class GpuToken:
@@ -114,12 +90,14 @@ class ShareSpec(msgspec.Struct, frozen=True):
 
     Attributes:
         limit_alone_micros: the limit while it is the GPU's only share; the limit if smaller.
+        latency_sensitive: whether it is served promptly while it uses less than its request.
     """
 
     request_micros: int
     limit_micros: int
     quota_ns: int
     limit_alone_micros: int = 0
+    latency_sensitive: bool = False
 
 
 class MemberShare:
@@ -155,6 +133,7 @@ class MemberShare:
         "_is_alone",
         "_is_excused",
         "_overtime_left_ns",
+        "_prompt",
         "allowance",
         "closed_ns",
         "excuses",
@@ -181,8 +160,10 @@ class MemberShare:
         self.usage = measure.usage(spec.request_micros, now)
         self.recent = SlidingWindow()
         self._guarantee: Guarantee | None = None
+        self._prompt: Guarantee | None = None
         if measure.exact_requests:
             self._guarantee = Guarantee(spec.request_micros, spec.quota_ns, token.clock(now))
+            self._set_prompt(now)
         self._account = self.allowance = _allowance(spec, now)
         self._is_alone = False
         self.waits = self.kept_out = False
@@ -244,6 +225,7 @@ class MemberShare:
             self._set_limit(now)
         if self._guarantee is not None:
             self._guarantee.change(spec.request_micros, spec.quota_ns)
+            self._set_prompt(now)
 
     def set_alone(self, now: int, *, is_alone: bool) -> None:
         """Hold it to its limit while alone, or to its limit again.
@@ -273,6 +255,17 @@ class MemberShare:
             self._account.change(limit, now, using=self.is_held)
         self.allowance = self._account if limit < MICROS else None
 
+    def _set_prompt(self, now: int) -> None:
+        """Begin, or change, the account of how promptly it is served."""
+        spec = self.spec
+        if not spec.latency_sensitive:
+            self._prompt = None
+        elif self._prompt is None:
+            clock_ns = self.token.clock(now)
+            self._prompt = Guarantee(spec.request_micros, spec.quota_ns, clock_ns)
+        else:
+            self._prompt.change(spec.request_micros, spec.quota_ns)
+
     def settle(self, now: int) -> None:
         """Account for the time up to now; a use that goes on is accounted for at its end."""
         if self.token.held is not self:
@@ -297,6 +290,8 @@ class MemberShare:
                 more = max(0, _LEAST_REPAID - self.spec.request_micros)
                 self._guarantee.repay((until - self.since_ns) * more)
                 self._has_run_over = self.behind(clock_ns) < _OVERTIME_DEBT
+        if not is_using and self._prompt is not None:
+            self._prompt.wait(clock_ns, wanting=False)
         if self._account is not None:
             # A limit must not keep it for ever from a launch that its work may wait for.
             at_limit = using or (is_using and not self.waits)
@@ -315,6 +310,8 @@ class MemberShare:
         self.tally.charged_ns += used_ns
         if self._guarantee is not None:
             self._guarantee.use(clock_ns, used_ns, self._owed(clock_ns))
+        if self._prompt is not None:
+            self._prompt.use(clock_ns, used_ns, 0)
 
     def charge(self, idle_ns: int, now: int) -> None:
         """End a use: it lasted until `idle_ns`, believed only within the use itself."""
@@ -398,6 +395,26 @@ class MemberShare:
         """How far it is below its request, in millionths of a ns; 0 by the paper's measure."""
         return self._guarantee.behind(clock_ns, used_ns) if self._guarantee is not None else 0
 
+    def is_prompt(self, now: int, cost_ns: int = 0) -> bool:
+        """Whether it is latency-sensitive, and its request has more than the cost left.
+
+        What it is owed for a long wait is no part of that: it would be served for seconds without
+        a pause. So it saves up one grant at most, as if it did not wait.
+        """
+        if self._prompt is None or self.is_bypassed:
+            return False
+        since = self._using_since(now)
+        used_ns = now - since if since is not None else 0
+        clock_ns = self.token.clock(now)
+        left = min(self._prompt.behind(clock_ns, used_ns), self.behind(clock_ns, used_ns))
+        return left > cost_ns * MICROS
+
+    def pay_for_promptness(self) -> None:
+        """Pay for the end of another's lease."""
+        for account in (self._guarantee, self._prompt):
+            if account is not None:
+                account.pay(PROMPT_COST_NS)
+
     def charged_now(self, now: int) -> int:
         """The GPU time charged, with a use that goes on, in ns."""
         since = self._using_since(now)
@@ -454,6 +471,11 @@ def precedence_of(shares: list[MemberShare], now: int) -> Precedence:
     if len(shares) > 1:
         worst = max(share.precedence(now) for share in shares)
     return worst
+
+
+def are_prompt(shares: list[MemberShare], now: int) -> bool:
+    """Whether their member is served promptly on all of these GPUs."""
+    return all(share.is_prompt(now) for share in shares)
 
 
 def _allowance(spec: ShareSpec, now: int) -> Allowance | None:

@@ -3,7 +3,7 @@
 import enum
 from typing import Final
 
-from kubeshare.core.token.share import MemberShare, Precedence, precedence_of
+from kubeshare.core.token.share import MemberShare, Precedence, are_prompt, precedence_of
 
 
 class Phase(enum.Enum):
@@ -63,6 +63,14 @@ class Turn:
     def is_whole(self) -> bool:
         """Whether nobody else waits for what is held."""
         return all(share.has_whole_gpu for share in self.held)
+
+    def place(self, now: int) -> tuple[bool, tuple[Precedence, str]]:
+        """The place at which the holder would be served again; see ``Member.place``."""
+        return not self.is_prompt(now), self.rank(now)
+
+    def is_prompt(self, now: int) -> bool:
+        """Whether the holder is within what is served promptly."""
+        return are_prompt(self.held, now)
 
     def rank(self, now: int) -> tuple[Precedence, str]:
         """The rank at which the holder would be served again; see ``Member.rank``."""

@@ -3,7 +3,8 @@
 The choice is that of the KubeShare paper (HPDC '20, section 4.5): drop members at their limit;
 of the rest take the one furthest below its request; if all have their request, the one that used
 least. Two kinds of members go first: those never served, and those below their request that
-waited long. For members that want several GPUs at once see ``gangs``.
+waited long. Before all others goes a latency-sensitive member within its request, and the lease
+that it waits for ends early. For members that want several GPUs at once see ``gangs``.
 
 A holder whose drain does not end in time may be stuck: its running work may wait for a launch of
 its own that waits at the closed gate. If there is such a launch, the gate is opened once more,
@@ -17,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch
-from kubeshare.core.token.entitlement import PACE_NS, SHORTEST_GRANT_NS
+from kubeshare.core.token.entitlement import PACE_NS, PROMPT_COST_NS, SHORTEST_GRANT_NS
 from kubeshare.core.token.gangs import book, booked_until, forget_booking, has_booked
 from kubeshare.core.token.member import Member
 from kubeshare.core.token.share import GpuToken, MemberShare
@@ -53,7 +54,9 @@ class Turns:
         # The member may have been a gang that booked GPUs which others want.
         had_gangs = bool(self._gangs)
         self.note(member)
-        if had_gangs or self._gangs or any(share.token.held is None for share in member.wanted):
+        interrupts = self._interrupt(member, now)
+        is_free = any(share.token.held is None for share in member.wanted)
+        if had_gangs or self._gangs or is_free or interrupts:
             return self.decide(now, actions)
         return actions  # the end of the turn that it waits for decides again
 
@@ -100,6 +103,26 @@ class Turns:
             if share.has_limit_alone and share.allowance is not None:
                 turn.until_ns = min(turn.until_ns, share.allowance.runs_out_at())
         self.deadline = self._next_deadline()
+
+    def _interrupt(self, member: Member, now: int) -> bool:
+        """End the lease that a prompt member waits for; returns whether one ends earlier.
+
+        Its holder keeps the shortest grant. A holder that is prompt itself keeps its lease, and so
+        do members with several GPUs, those that a gang waits for, and work that is stuck.
+        """
+        turn = member.wanted[0].token.turn
+        if turn is None or member.is_gang or not turn.is_open or turn.reopened:
+            return False
+        (share, *_), (holder, *others) = member.wanted, turn.held
+        until_ns = max(now, holder.since_ns + SHORTEST_GRANT_NS)
+        if others or share.token.booked is not None or until_ns >= turn.until_ns:
+            return False
+        if not share.is_prompt(now, PROMPT_COST_NS) or turn.is_prompt(now):
+            return False
+        share.pay_for_promptness()
+        turn.until_ns = until_ns
+        self.deadline = self._next_deadline()
+        return True
 
     def close(self, turn: Turn, now: int, actions: list[Action]) -> None:
         """Take the tokens back: no launch passes, and what was launched drains."""
@@ -183,7 +206,7 @@ class Turns:
         for token in free:
             ready = self._ready(token, now)
             if ready:
-                first = ready[0] if len(ready) == 1 else min(ready, key=lambda m: m.rank(now))
+                first = ready[0] if len(ready) == 1 else min(ready, key=lambda m: m.place(now))
                 self._open(first, first.wanted, now, None, actions)
 
     def _ready(self, token: GpuToken, now: int) -> list[Member]:
@@ -203,7 +226,7 @@ class Turns:
 
     def _assign_in_order(self, free: list[GpuToken], now: int, actions: list[Action]) -> None:
         ready = {member.name: member for token in free for member in self._ready(token, now)}
-        in_order = sorted(ready.values(), key=lambda m: (not has_booked(m), m.rank(now)))
+        in_order = sorted(ready.values(), key=lambda m: (not has_booked(m), m.place(now)))
         for member in in_order:
             if any(share.token.held is not None for share in member.wanted):
                 continue
@@ -214,9 +237,9 @@ class Turns:
     def _end_of_lease(self, turn: Turn, now: int, actions: list[Action]) -> None:
         """Extend the lease if the holder would be chosen again; else close its gates."""
         until = booked_until(turn.held, turn.member)
-        rank = turn.rank(now)
+        place = turn.place(now)
         is_next = (until is None or until - now >= SHORTEST_GRANT_NS) and all(
-            rank < rival.rank(now) for share in turn.held for rival in self._rivals(share, now)
+            place < rival.place(now) for share in turn.held for rival in self._rivals(share, now)
         )
         if turn.reopened or not is_next or _has_run_out(turn, now):
             self.close(turn, now, actions)

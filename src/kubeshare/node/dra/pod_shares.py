@@ -120,6 +120,7 @@ class PodShares:
             request_micros=holder.request_micros,
             limit_micros=holder.limit_micros,
             limit_alone_micros=holder.limit_alone_micros,
+            latency_sensitive=holder.latency_sensitive,
             memory_bytes=holder.memory_bytes,
             share=holder.share,
             model=device.model,

@@ -45,6 +45,7 @@ class GrantedShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
             far as it is free; 0 is what is reserved.
         limit_alone_micros: largest share of its time while no other grant is on that GPU, in
             millionths; 0 is the limit.
+        latency_sensitive: whether its launches are served promptly, within its request.
         share: name of the share in its demand, for people; "" is the only one.
         model: for people.
     """
@@ -56,6 +57,7 @@ class GrantedShare(msgspec.Struct, frozen=True, kw_only=True, rename="camel", om
     memory_bytes: int
     memory_limit_bytes: int = 0
     limit_alone_micros: int = 0
+    latency_sensitive: bool = False
     share: str = ""
     model: str = ""
     physical_memory_bytes: int = 0
