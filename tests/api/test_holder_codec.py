@@ -51,13 +51,14 @@ def test_a_holder_comes_back_as_it_was() -> None:
 
 def test_every_field_of_the_ledger_is_stored() -> None:
     different = a_demand(group="g", uid="v", name="q", namespace="e", limit_alone_micros=900_000)
+    different = msgspec.structs.replace(different, latency_sensitive=True)
     assert decode(encode_demand(different, TOTAL, 1)) == Holder.of(different, TOTAL)
 
 
 def test_each_share_has_an_entry_of_its_own() -> None:
     shares = (
         Share(name="a", request_micros=500_000, memory=Memory(bytes=GIB), count=2),
-        Share(name="b", limit_micros=100_000, limit_alone_micros=200_000),
+        Share(name="b", limit_micros=100_000, limit_alone_micros=200_000, latency_sensitive=True),
     )
     demand = Demand(uid="u", name="p", shares=shares)
     entries = [encode_share(demand, share, TOTAL, 1) for share in demand.per_gpu()]
@@ -67,6 +68,7 @@ def test_each_share_has_an_entry_of_its_own() -> None:
         ("b", 3, 0),
     ]
     assert entries[2].limit_alone_micros == 200_000
+    assert [each.latency_sensitive for each in entries] == [False, False, True]
     assert [holder.share for holder in decode_all([entries[2], entries[0]])] == ["a", "b"]
     assert all(is_stored(entry, demand, TOTAL) for entry in entries)
     assert not is_stored(msgspec.structs.replace(entries[0], share="b"), demand, TOTAL)
@@ -114,6 +116,7 @@ def test_holders_of_a_ledger_are_sorted() -> None:
         {"memory": Memory(bytes=GIB + 1)},
         {"anti_affinity": ""},
         {"exclusion": "other"},
+        {"latency_sensitive": True},
         {"attempt": 1},
     ],
 )

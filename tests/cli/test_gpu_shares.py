@@ -77,6 +77,13 @@ def test_the_limits_are_granted() -> None:
     assert (share.limit_micros, share.limit_alone_micros) == (500_000, 750_000)
 
 
+@pytest.mark.parametrize("asked", [False, True])
+def test_a_share_is_latency_sensitive_where_asked_for(*, asked: bool) -> None:
+    share = read_share(".25", None, None, None, latency_sensitive=asked)
+
+    assert granted(share, GPUS[0]).latency_sensitive is asked
+
+
 @pytest.mark.parametrize("memory", ["17Gi", "0"])
 def test_memory_that_the_gpu_does_not_have_is_refused(memory: str) -> None:
     with pytest.raises(InvalidValueError, match=r"--memory: .* 16Gi of GPU 0"):

@@ -164,13 +164,14 @@ def test_more_gpus_than_the_machine_has_are_wrong_use(machine: Machine) -> None:
 
 
 @pytest.mark.native
-def test_a_limit_while_alone_is_granted(machine: Machine) -> None:
-    limits = ("--limit", ".3", "--limit-alone", ".9")
+def test_what_options_say_of_its_time_is_granted(machine: Machine) -> None:
+    limits = ("--limit", ".3", "--limit-alone", ".9", "--latency-sensitive")
     job = machine.start("run", "--fake", FAKE, *SMALL, *limits, "--", "sleep", "600")
     eventually(lambda: job.pid in machine.claims(), "the grant is there")
 
     claim = machine.claims()[job.pid]
     assert (claim["limitMicros"], claim["limitAloneMicros"]) == (300_000, 900_000)
+    assert claim["latencySensitive"]
 
 
 @pytest.mark.native

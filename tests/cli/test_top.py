@@ -50,6 +50,12 @@ def test_a_share_is_shown_with_its_name_and_its_limit_while_alone() -> None:
     ]
 
 
+def test_a_latency_sensitive_share_is_marked() -> None:
+    ((_, _, (line,)),) = by_gpu([{**CLAIM, "latencySensitive": True}])
+
+    assert line[2] == "0.3 (prompt)"
+
+
 def test_memory_that_is_not_limited_to_what_is_reserved_is_shown() -> None:
     ((_, title, (line,)),) = by_gpu([{**CLAIM, "memoryLimitBytes": 16 * 2**30}])
 

@@ -190,6 +190,7 @@ def test_a_pod_may_ask_for_different_shares(space: Namespace, annotations: dict[
         (SHARE | {"kubeshare.nthu/request": "17"}, {}, r"kubeshare.nthu/request\]: must be a num"),
         (SHARE | {"kubeshare.nthu/request": "2"}, {}, r"request\]: more than one GPU is whole"),
         (SHARE | {"kubeshare.nthu/limitAlone": "2"}, {}, r"limitAlone\]: must be a number"),
+        (SHARE | {"kubeshare.nthu/latencySensitive": "1"}, {}, r"itive\]: must be true or false"),
         (SHARE | {"kubeshare.nthu/share.a": "request=.5"}, {}, r"share.a\]: each share has its"),
         ({"kubeshare.nthu/share.a": "request=.5,containers=main+b"}, {}, "no container b, which a"),
         ({"kubeshare.nthu/share.A": "request=.5"}, {}, r"share.A\]: must be fields such as"),

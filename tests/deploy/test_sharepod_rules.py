@@ -42,13 +42,20 @@ ACCEPTED = {
     "a GPUID that is no name": sharepod({"request": "0.3", "id": 'GPU 0, "\u00e9" / #1'}),
     "two and a half GPUs": sharepod({"request": "2.5"}),
     "a limit while alone": sharepod({"request": "0.3", "limit": "0.5", "limitAlone": 1}),
+    "latency-sensitive": sharepod({"request": "0.3", "latencySensitive": True}),
     "the GPUs of two and a half": sharepod({"request": "2.5", "ids": ["a", "b", "c"]}),
     "the only GPU of different shares": sharepod({"shares": [{"name": "a"}], "ids": ["a"]}),
     "different shares": sharepod(
         {
             "shares": [
                 {"name": "a", "request": "0.5", "limit": 1, "memory": "4Gi", "count": 15},
-                {"name": "b", "request": "0.3", "limit": ".4", "limitAlone": ".4"},
+                {
+                    "name": "b",
+                    "request": "0.3",
+                    "limit": ".4",
+                    "limitAlone": ".4",
+                    "latencySensitive": True,
+                },
             ]
         }
     ),
@@ -108,6 +115,12 @@ REFUSED = {
         sharepod({"request": "2.5", "memory": "1Gi"}),
         "spec.gpu.request",
     ),
+    "several GPUs that are latency-sensitive": (
+        sharepod({"request": "2.5", "latencySensitive": True}),
+        "spec.gpu.request",
+    ),
+    "latency-sensitive in words": (sharepod({"latencySensitive": "high"}), "spec.gpu.latencySens"),
+    "shares and latency-sensitive": (shares({}, latencySensitive=True), "spec.gpu.shares"),
     "several GPUs and a count": (sharepod({"request": "2", "count": 2}), "spec.gpu.request"),
     "limit alone below limit": (
         sharepod({"limit": "0.5", "limitAlone": "0.4"}),

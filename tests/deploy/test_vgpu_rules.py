@@ -232,7 +232,7 @@ def test_the_limit_while_alone_is_at_least_the_limit(
 
 def test_an_entry_as_earlier_versions_write_it_is_kept(cluster: ApiServer, vgpu: str) -> None:
     old = msgspec.to_builtins(holder("a", 100_000))
-    for field in ("share", "limitAloneMicros", "group"):
+    for field in ("share", "limitAloneMicros", "latencySensitive", "group"):
         del old[field]
     patch(cluster, vgpu, [{"op": "add", "path": "/status/holders", "value": [old]}])
     add(cluster, vgpu, holder("b", 100_000))

@@ -152,6 +152,13 @@ def test_annotations_give_the_compute_and_the_constraints() -> None:
     assert (found.limit_alone_micros, found.affinity, found.model) == (900000, "red", "V100")
 
 
+@pytest.mark.parametrize("ours", [{}, {"kubeshare.nthu/request": ".2"}])
+def test_an_annotation_makes_it_latency_sensitive(ours: dict[str, str]) -> None:
+    asked = ours | {"kubeshare.nthu/latencySensitive": "true"}
+    assert the_demand(a_pod("3", annotations=asked)).latency_sensitive
+    assert not the_demand(a_pod("3", annotations=ours)).latency_sensitive
+
+
 def test_annotations_that_describe_a_placement_are_never_read() -> None:
     forged = {"ALIYUN_COM_GPU_MEM_IDX": "3", "ALIYUN_COM_GPU_MEM_POD": "1"}
     assert the_demand(a_pod("3", annotations=forged)) == the_demand(a_pod("3"))

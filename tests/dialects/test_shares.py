@@ -2,6 +2,7 @@
 
 from typing import Any
 
+import msgspec
 import pytest
 
 from dialects.answers import answers_of
@@ -18,6 +19,7 @@ MAIN = Share(
     request_micros=500_000,
     limit_micros=600_000,
     limit_alone_micros=MICROS,
+    latency_sensitive=True,
     memory=Memory(bytes=4 * GI),
     count=2,
     containers=("main", "side"),
@@ -28,6 +30,7 @@ BIG = {
     "request": "0.5",
     "limit": "0.6",
     "limitAlone": 1,
+    "latencySensitive": True,
     "memory": "4Gi",
     "count": 2,
     "containers": ["side", "main"],
@@ -54,10 +57,32 @@ def test_a_sharepod_lists_its_shares() -> None:
 
 def test_a_pod_has_an_annotation_for_each_share() -> None:
     big = "request=.5, limit=0.6,limitAlone=1,memory=4Gi,count=2,containers=main+side"
+    big += ",latencySensitive=true"
     shares = {"kubeshare.nthu/share.rest": "request=0.25", "kubeshare.nthu/share.big": big}
     demand = the_pod(a_pod({**shares, "kubeshare.nthu/affinity": "red"}))
     assert demand.shares == (MAIN, REST)
     assert demand.affinity == "red"
+
+
+@pytest.mark.parametrize(("text", "is_so"), [("true", True), ("false", False), ("", False)])
+def test_a_share_is_latency_sensitive_where_its_manifest_says_so(text: str, *, is_so: bool) -> None:
+    asked = {"kubeshare.nthu/request": ".3", "kubeshare.nthu/latencySensitive": text}
+    assert the_pod(a_pod(asked)).latency_sensitive is is_so
+    assert the_sharepod(a_sharepod(request=".3", latencySensitive=is_so)).latency_sensitive is is_so
+    labelled = a_pod({"kubeshare.nthu/latencySensitive": text})
+    labelled["metadata"]["labels"] = {"sharedgpu/gpu_limit": "1", "sharedgpu/gpu_request": "0.3"}
+    assert the_pod(labelled).latency_sensitive is is_so
+
+
+def test_a_word_that_is_no_truth_value_is_refused_by_name() -> None:
+    asked = {"kubeshare.nthu/request": ".3", "kubeshare.nthu/latencySensitive": "high"}
+    refusal = pod_refusal(a_pod(asked))
+    assert str(refusal) == "kubeshare.nthu/latencySensitive: 'high' is neither true nor false"
+
+
+def test_several_gpus_are_never_latency_sensitive() -> None:
+    refusal = sharepod_refusal(a_sharepod(request="2.5", latencySensitive=True))
+    assert "leave spec.gpu.latencySensitive out" in str(refusal)
 
 
 @pytest.mark.parametrize("text", ["2.5", "2500m"])
@@ -90,6 +115,11 @@ SHARES = "spec.gpu.shares"
         ({"shares": [{"name": "a", "request": 2}]}, f"{SHARES}[a].request", "more than 1"),
         ({"shares": [BIG | {"limit": 2}]}, f"{SHARES}[big].limit", "more than 1"),
         ({"shares": [BIG | {"limit": ".4"}]}, f"{SHARES}[big].request", "more than the limit"),
+        (
+            {"shares": [BIG | {"latencySensitive": "yes"}]},
+            f"{SHARES}[big].latencySensitive",
+            "'yes' is n",
+        ),
         ({"shares": [BIG | {"limitAlone": ".5"}]}, f"{SHARES}[big].limitAlone", "limit 0.6 to 1"),
         ({"shares": [BIG | {"size": 1}]}, f"{SHARES}[big]", "size is not one of request"),
         ({"shares": [BIG | {"containers": "main"}]}, f"{SHARES}[big].containers", "not a list"),
@@ -205,4 +235,5 @@ def test_the_annotations_of_a_share_say_what_it_says() -> None:
     found = annotations_of((MAIN, share))
     assert list(found) == ["kubeshare.nthu/share.big", "kubeshare.nthu/share.b"]
     read = [read_annotation(key.rpartition(".")[2], text, key) for key, text in found.items()]
-    assert tuple(read) == (MAIN, share)
+    # The holder says whether it is latency-sensitive; earlier agents do not know the field.
+    assert tuple(read) == (msgspec.structs.replace(MAIN, latency_sensitive=False), share)

@@ -90,6 +90,12 @@ def test_the_limits_are_the_cores_or_what_annotations_say(
     assert found.request_micros == 500_000
 
 
+def test_an_annotation_makes_its_shares_latency_sensitive() -> None:
+    pod = a_pod(container("a", "100"), container("b", "25", "1"))
+    found = the_demand(annotated(pod, **{"kubeshare.nthu/latencySensitive": "true"}))
+    assert [each.latency_sensitive for each in found.shares] == [False, True]
+
+
 def test_the_constraints_of_annotations_bind() -> None:
     written = {"affinity": "red", "antiAffinity": "blue", "exclusion": "green", "model": "T4"}
     annotations = {f"kubeshare.nthu/{field}": value for field, value in written.items()}

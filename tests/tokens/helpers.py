@@ -45,6 +45,7 @@ def grant(
     owner: Owner | None = None,
     quota_ns: int | None = None,
     limit_alone: float = 0,
+    latency_sensitive: bool = False,
     share: str = "",
 ) -> Grant:
     """A grant of the same share of each of the GPUs, which have 16 GiB."""
@@ -56,6 +57,7 @@ def grant(
             limit_micros=round(limit * 1e6),
             memory_bytes=memory,
             limit_alone_micros=round(limit_alone * 1e6),
+            latency_sensitive=latency_sensitive,
             share=share,
         )
         for uuid in gpus

@@ -73,6 +73,7 @@ def test_an_entry_has_what_a_member_was_granted_and_used() -> None:
         "requestMicros": 300_000,
         "limitMicros": 500_000,
         "limitAloneMicros": 750_000,
+        "latencySensitive": False,
         "share": 0.25,
         "recentShare": 0.125,
         "chargedNs": 1_500_000_000,

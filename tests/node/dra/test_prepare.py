@@ -73,15 +73,17 @@ def test_the_grant_says_what_the_holder_says(agent: Running, paths: NodePaths) -
     )
 
 
-def test_the_grant_has_the_limit_while_alone(
+def test_the_grant_has_what_the_holder_says_of_its_time(
     cluster: Cluster, agent: Running, paths: NodePaths
 ) -> None:
     cluster.add_pod("a")
-    cluster.add_vgpu("red", cluster.holder("a") | {"limitAloneMicros": 900_000})
+    more = {"limitAloneMicros": 900_000, "latencySensitive": True}
+    cluster.add_vgpu("red", cluster.holder("a") | more)
     write_daemon_status(paths, CLAIM.uid, "ACTIVE")
     prepare(agent)
     (gpu,) = grant(paths)["gpus"]
     assert (gpu["limitMicros"], gpu["limitAloneMicros"]) == (600_000, 900_000)
+    assert gpu["latencySensitive"]
 
 
 @pytest.mark.usefixtures("ready")

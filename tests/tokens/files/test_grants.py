@@ -59,15 +59,18 @@ def test_the_file_has_the_names_that_were_agreed(paths: Paths) -> None:
 
 
 @pytest.mark.parametrize("alone", [0, 500_000, 1_000_000])
-def test_a_share_says_its_limit_while_alone_and_its_name(paths: Paths, alone: int) -> None:
+def test_a_share_says_its_name_and_how_its_time_is_given(paths: Paths, alone: int) -> None:
     (share,) = grant("a", 0.25, 0.5).gpus
-    share = msgspec.structs.replace(share, share="left", limit_alone_micros=alone)
+    share = msgspec.structs.replace(
+        share, share="left", limit_alone_micros=alone, latency_sensitive=alone > 0
+    )
     written = msgspec.structs.replace(grant("a"), gpus=(share,))
     write_grant(paths, written)
 
     assert read_grant(paths.grant("a")) == written
     (stored,) = msgspec.json.decode(paths.grant("a").read_bytes())["gpus"]
     assert (stored["share"], stored.get("limitAloneMicros", 0)) == ("left", alone)
+    assert stored.get("latencySensitive", False) is (alone > 0)
 
 
 @pytest.mark.parametrize(("version", "later"), [(GRANT_VERSION + 1, True), (0, False)])
