@@ -206,7 +206,8 @@ members = st.tuples(
 )
 
 
-@settings(max_examples=samples.count(whole=200, sample=8), deadline=None)
+@pytest.mark.sampled
+@settings(max_examples=samples.count(whole=100, sample=4), deadline=None)
 @given(st.lists(members, min_size=2, max_size=6), st.integers(0, 2**32))
 def test_every_job_has_its_request_whoever_is_latency_sensitive(
     mix: list[tuple[int, bool, tuple[float, float] | None]], seed: int
