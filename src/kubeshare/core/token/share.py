@@ -133,6 +133,7 @@ class MemberShare:
         "_is_alone",
         "_is_excused",
         "_overtime_left_ns",
+        "_paid_ns",
         "_prompt",
         "allowance",
         "closed_ns",
@@ -173,7 +174,7 @@ class MemberShare:
         self.owes_report = self.reporter_left = False
         self._is_excused = self._has_run_over = False
         self.excuses = 0
-        self._overtime_left_ns = 0
+        self._overtime_left_ns = self._paid_ns = 0
         self.tally = Tally()
 
     @property
@@ -314,11 +315,15 @@ class MemberShare:
             self._prompt.use(clock_ns, used_ns, 0)
 
     def charge(self, idle_ns: int, now: int) -> None:
-        """End a use: it lasted until `idle_ns`, believed only within the use itself."""
+        """End a use: it lasted until `idle_ns`, believed only within the use itself.
+
+        The time after that is lost to all members, but for what this one has paid.
+        """
         self.account(min(idle_ns, now), using=True)
         self._is_excused = False  # one turn for each excuse
         self.token.held = self.token.turn = None
-        self.token.lost_ns += now - self.since_ns
+        self.token.lost_ns += max(0, now - self.since_ns - self._paid_ns)
+        self._paid_ns = 0
         self.account(now, using=False)
 
     def bypass(self, now: int, *, waits_elsewhere: bool) -> None:
@@ -410,7 +415,8 @@ class MemberShare:
         return left > cost_ns * MICROS
 
     def pay_for_promptness(self) -> None:
-        """Pay for the end of another's lease."""
+        """Pay for the end of another's lease: for the time that its own turn then wastes."""
+        self._paid_ns = PROMPT_COST_NS
         for account in (self._guarantee, self._prompt):
             if account is not None:
                 account.pay(PROMPT_COST_NS)
@@ -475,6 +481,8 @@ def precedence_of(shares: list[MemberShare], now: int) -> Precedence:
 
 def are_prompt(shares: list[MemberShare], now: int) -> bool:
     """Whether their member is served promptly on all of these GPUs."""
+    if len(shares) == 1:
+        return shares[0].is_prompt(now)
     return all(share.is_prompt(now) for share in shares)
 
 
