@@ -6,7 +6,7 @@ from kubeshare.simulator.experiment import Progress
 from kubeshare.simulator.figures.figure import Claim, Figure
 
 SCHEDULING_RESULTS: Final = "bench/results/2026-11-23-gaia-experiments-two-cores.txt"
-TRAINING_RESULTS: Final = "bench/results/2026-11-23-gaia-experiment-6-two-cores.txt"
+TRAINING_RESULTS: Final = "bench/results/2026-11-28-gaia-experiment-6-two-cores.txt"
 
 SCHEDULING: Final = (
     ("1 Simple, 1 GPU (table I)", "24 (31)", "65 (88)", "85 (141)"),
