@@ -6,7 +6,7 @@ from typing import Final
 
 import yaml
 
-MONITORING: Final = Path(__file__).parents[1] / "deploy" / "monitoring"
+MONITORING: Final = Path(__file__).parents[1] / "deploy" / "chart" / "kubeshare" / "monitoring"
 OBJECT: Final = MONITORING / "operator" / "prometheus-rule.yaml"
 _HEAD: Final = "# Written by tools/prometheus_rule.py from ../rules; run it when a rule changes.\n"
 

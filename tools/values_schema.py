@@ -12,6 +12,7 @@ import msgspec
 from msgspec import Meta, Struct
 
 from kubeshare.api.configuration import Configuration
+from kubeshare.node.escapes.policy import EscapePolicy
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PATH: Final = ROOT / "deploy" / "chart" / "kubeshare" / "values.schema.json"
@@ -21,6 +22,9 @@ _UNUSED: Final = {"default", "required", "title"}
 Repository = Annotated[str, Meta(pattern=r"^([a-z0-9][A-Za-z0-9._/:-]*)?$", max_length=255)]
 Tag = Annotated[str, Meta(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]*)?$", max_length=128)]
 Digest = Annotated[str, Meta(pattern=r"^(sha256:[0-9a-f]{64})?$")]
+SecretName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+Policy = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=63)]
+Labels = dict[str, str]
 Folder = Annotated[str, Meta(pattern=r"^/[^\s\"\\]*$", max_length=4096)]
 
 
@@ -62,24 +66,65 @@ class Program(_Strict):
     priority_class_name: str = ""
 
 
+class Scheduler(Program):
+    """The scheduler, and its placement policy."""
+
+    policy: Policy = "locality"
+
+
+class NodeAgent(Program):
+    """The node agent, and what it does about processes that bypass the device library."""
+
+    escapes: EscapePolicy = "report"
+
+
 class Extender(Program):
     """The scheduler extender, and whether it is installed."""
 
     enabled: bool = False
 
 
+class Monitoring(_Strict):
+    """Objects for Prometheus and Grafana."""
+
+    pod_monitor: bool = False
+    prometheus_rule: bool = False
+    labels: Labels = {}
+    dashboards: bool = False
+    dashboard_labels: Labels = {}
+
+
+class Peer(_Strict):
+    """As in ``spec.ingress.from`` of a NetworkPolicy."""
+
+    namespace_selector: dict[str, Any] | None = None
+    pod_selector: dict[str, Any] | None = None
+    ip_block: dict[str, Any] | None = None
+
+
+class NetworkPolicy(_Strict):
+    """Who reaches the metrics of the programs."""
+
+    enabled: bool = False
+    # A keyword of Python.
+    peers: list[Peer] = msgspec.field(default=[], name="from")
+
+
 class Values(_Strict):
     """The values of the chart."""
 
     image: Image = msgspec.field(default_factory=Image)
+    image_pull_secrets: list[SecretName] = []
     driver_root: Folder = "/run/nvidia/driver"
     default_deny: bool = False
     configuration: Configuration = msgspec.field(default_factory=Configuration)
-    scheduler: Program = msgspec.field(default_factory=Program)
+    scheduler: Scheduler = msgspec.field(default_factory=Scheduler)
     device_manager: Program = msgspec.field(default_factory=Program)
-    node_agent: Program = msgspec.field(default_factory=Program)
+    node_agent: NodeAgent = msgspec.field(default_factory=NodeAgent)
     token_daemon: Program = msgspec.field(default_factory=Program)
     extender: Extender = msgspec.field(default_factory=Extender)
+    monitoring: Monitoring = msgspec.field(default_factory=Monitoring)
+    network_policy: NetworkPolicy = msgspec.field(default_factory=NetworkPolicy)
 
 
 def schema() -> str:

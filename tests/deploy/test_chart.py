@@ -105,6 +105,7 @@ def test_values_change_the_pods_of_a_program_and_leave_the_rest(helm: Helm) -> N
         "limits": {"memory": "2Gi"},
     }
     assert scheduler["tolerations"] == [toleration]
+    assert scheduler["containers"][0]["command"] == ["python3", "-m", "kubeshare.scheduler"]
     assert scheduler["nodeSelector"] == {"pool": "system"}
     assert scheduler["priorityClassName"] == "high"
     assert agent["nodeSelector"] == {"gpu": "true"}
@@ -118,6 +119,84 @@ def test_the_configuration_is_that_of_the_values_over_the_defaults(helm: Helm) -
     assert (read.pool.policy, read.gang_members, read.label_scope) == ("hybrid", 7, "namespace")
     assert read.pool.idle_seconds == Configuration().pool.idle_seconds
     assert read.gpu_failure == Configuration().gpu_failure
+
+
+def test_tolerations_are_added_so_node_programs_tolerate_every_taint(helm: Helm) -> None:
+    toleration = {"key": "gpu", "operator": "Exists"}
+    objects = helm.render(nodeAgent={"tolerations": [toleration]})
+    assert program(objects, "node-agent")["tolerations"] == [{"operator": "Exists"}, toleration]
+
+
+def test_policies_of_the_programs_are_options_of_their_commands(helm: Helm) -> None:
+    objects = helm.render(scheduler={"policy": "topology"}, nodeAgent={"escapes": "kill"})
+    [scheduler] = program(objects, "scheduler")["containers"]
+    [agent] = program(objects, "node-agent")["containers"]
+    assert scheduler["command"][-2:] == ["--policy", "topology"]
+    assert agent["command"][-2:] == ["--escapes", "kill"]
+
+
+def test_all_pods_of_a_release_have_the_secrets_for_its_image(helm: Helm) -> None:
+    objects = helm.render(imagePullSecrets=["a", "b"], extender={"enabled": True})
+    pods = [
+        one["spec"]["template"]["spec"] for one in objects if one["kind"] in {*WORKLOADS, "Job"}
+    ]
+    assert len(pods) == 8
+    assert all(pod["imagePullSecrets"] == [{"name": "a"}, {"name": "b"}] for pod in pods)
+
+
+def test_monitoring_is_in_the_release_where_it_is_switched_on(helm: Helm) -> None:
+    plain = by_name(helm.render(SPACE))
+    on = {"podMonitor": True, "prometheusRule": True, "dashboards": True}
+    more = helm.render(SPACE, monitoring=on | {"labels": {"release": "prometheus"}})
+    added = [one for key, one in by_name(more).items() if key not in plain]
+    assert {one["metadata"]["namespace"] for one in added} == {SPACE}
+    dashboards = {name: text for one in added for name, text in one.get("data", {}).items()}
+    files = sorted((CHART / "monitoring" / "dashboards").glob("*.json"))
+    assert dashboards == {f"kubeshare-{file.name}": file.read_text() for file in files}
+    for one in added:
+        labels = one["metadata"]["labels"]
+        assert labels.pop("app.kubernetes.io/part-of") == "kubeshare"
+        if one["kind"] == "ConfigMap":
+            assert labels == {"grafana_dashboard": "1"}
+        else:
+            file = {"PodMonitor": "pod-monitor", "PrometheusRule": "prometheus-rule"}[one["kind"]]
+            path = CHART / "monitoring" / "operator" / f"{file}.yaml"
+            assert labels == {"release": "prometheus"}
+            assert one["spec"] == yaml.safe_load(path.read_text())["spec"]
+    assert len(added) == len(files) + 2
+
+
+def test_metrics_are_for_those_that_the_network_policy_lists(helm: Helm) -> None:
+    peer = {"namespaceSelector": {"matchLabels": {"kubernetes.io/metadata.name": "monitoring"}}}
+    objects = helm.render(networkPolicy={"enabled": True, "from": [peer]})
+    [found] = [one for one in objects if one["kind"] == "NetworkPolicy"]
+    extender, metrics = found["spec"]["ingress"]
+    assert extender == {"ports": [{"port": "extender"}]}
+    assert metrics == {"ports": [{"port": "metrics"}], "from": [peer]}
+    alone = helm.render(networkPolicy={"enabled": True})
+    [found] = [one for one in alone if one["kind"] == "NetworkPolicy"]
+    assert found["spec"]["ingress"] == [extender]
+
+
+def test_of_a_hook_that_failed_only_its_job_stays(helm: Helm) -> None:
+    policies = {
+        (one["kind"] == "Job"): one["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
+        for one in helm.render()
+        if hook_of(one)
+    }
+    assert policies == {
+        True: "before-hook-creation,hook-succeeded",
+        False: "before-hook-creation,hook-succeeded,hook-failed",
+    }
+
+
+def test_the_notes_name_what_helm_cannot_do(helm: Helm) -> None:
+    values = {"image": IMAGE, "imagePullSecrets": ["a", "b"]}
+    arguments = ("install", "r", str(CHART), "--namespace", SPACE, "--dry-run=client")
+    said = helm(*arguments, values=values)
+    assert f"kubectl label namespace {SPACE} pod-security.kubernetes.io/enforce=privileged" in said
+    patch = """--patch '{"imagePullSecrets": [{"name": "a"}, {"name": "b"}]}'"""
+    assert f"kubectl patch serviceaccount default --namespace {SPACE} {patch}" in said
 
 
 @pytest.mark.parametrize(
@@ -134,6 +213,12 @@ def test_the_configuration_is_that_of_the_values_over_the_defaults(helm: Helm) -
         ({"configuration": {"gpushare": {"door": "webhook"}}}, "/configuration/gpushare/door"),
         ({"nodeAgent": {"replicas": 2}}, "'replicas'"),
         ({"scheduler": {"tolerations": {}}}, "/scheduler/tolerations"),
+        ({"scheduler": {"policy": "a b"}}, "/scheduler/policy"),
+        ({"deviceManager": {"policy": "binpack"}}, "'policy'"),
+        ({"nodeAgent": {"escapes": "forbid"}}, "/nodeAgent/escapes"),
+        ({"imagePullSecrets": [{"name": "a"}]}, "/imagePullSecrets/0"),
+        ({"monitoring": {"podMonitor": "yes"}}, "/monitoring/podMonitor"),
+        ({"networkPolicy": {"from": [{"cidr": "0.0.0.0/0"}]}}, "'cidr'"),
     ],
 )
 def test_a_value_of_a_wrong_type_or_name_is_refused_by_its_path(

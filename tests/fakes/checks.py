@@ -77,7 +77,8 @@ def installed(manifest: manifests.Manifest) -> manifests.Manifest:
         wanted = spec.get("replicas", 1)
         ready = {"DaemonSet": "numberReady", "Deployment": "readyReplicas"}[kind]
         updated = {"DaemonSet": "updatedNumberScheduled", "Deployment": "updatedReplicas"}[kind]
-        counts = {"desiredNumberScheduled": wanted, updated: wanted, ready: wanted}
+        scheduled = dict.fromkeys(("desiredNumberScheduled", "currentNumberScheduled"), wanted)
+        counts = {**scheduled, updated: wanted, ready: wanted}
         stored["status"] = {"observedGeneration": 1, **counts}
     return stored
 

@@ -22,7 +22,7 @@ from kubeshare.api.types.constants import NAMESPACE
 from monitoring.prometheus_tools import program
 from tokens.program import listening_port
 
-MONITORING: Final = Path(__file__).parents[2] / "deploy" / "monitoring"
+MONITORING: Final = Path(__file__).parents[2] / "deploy" / "chart" / "kubeshare" / "monitoring"
 _POLL_S: Final = 0.1
 _POD: Final = "__meta_kubernetes_pod"
 

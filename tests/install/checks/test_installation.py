@@ -51,6 +51,9 @@ def test_a_whole_installation_is_fine() -> None:
         ("namespace", "fail", "restricted", SPACE, lambda o: o["metadata"]["labels"].update(
             {"pod-security.kubernetes.io/enforce": "restricted"}
         )),
+        ("namespace", "warn", "allows the node programs", SPACE, lambda o: o["metadata"].update(
+            labels={"app.kubernetes.io/part-of": "kubeshare"}
+        )),
         ("kinds", "fail", CRD[2], CRD, lambda o: o["status"].pop("conditions")),
         ("kinds", "warn", "v1alpha1", CRD, lambda o: o["status"].update(
             storedVersions=["v1", "v1alpha1"]
@@ -76,6 +79,16 @@ def test_an_object_that_is_missing_or_changed_is_named(
     assert bad(facts) == [(check, level)]
     assert seen in judged(facts)[check].seen
     assert judged(facts)[check].fix
+
+
+def test_a_namespace_without_a_level_is_refused_where_the_default_is_stricter() -> None:
+    objects = {object_key(each): installed(each) for each in WANTED}
+    objects[SPACE]["metadata"]["labels"] = None
+    objects["DaemonSet", NAMESPACE, "kubeshare-node-agent"]["status"]["currentNumberScheduled"] = 0
+    found = judged(installation(objects=objects))["namespace"]
+    assert found.level is Level.FAIL
+    assert "not set: it refuses the node programs, such as kubeshare-node-agent" in found.seen
+    assert "pod-security.kubernetes.io/enforce=privileged" in found.fix
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,7 @@ from typing import Any
 
 import pytest
 
-from fakes.checks import NODE, NOW, gpunode, lease, node, platform
+from fakes.checks import NODE, NOW, WANTED, gpunode, lease, node, platform
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.install.checks.facts import PlatformFacts, Server
 from kubeshare.install.checks.finding import Finding, Level, run
@@ -29,6 +29,12 @@ ALL_KINDS = {
     "rules": [{"apiGroups": ["*"], "resources": ["*"], "operations": ["*"]}],
     **EXCEPTED,
 }
+
+
+def changes(plural: str) -> dict[str, Any]:
+    """A webhook for one of KubeShare's kinds."""
+    rule = {"apiGroups": ["kubeshare.nthu"], "resources": [plural], "operations": ["*"]}
+    return {"configuration": f"for-{plural}", "rules": [rule], **EXCEPTED}
 
 
 def judged(facts: PlatformFacts) -> dict[str, Finding]:
@@ -156,3 +162,15 @@ def test_the_gates_are_read_from_metrics() -> None:
         'other{name="x"} 1\n'
     )
     assert gates_of(text) == {"DRAExtendedResource": False, "DynamicResourceAllocation": True}
+
+
+def test_a_webhook_for_any_kind_of_kubeshare_is_found() -> None:
+    plurals = {
+        each["spec"]["names"]["plural"]
+        for each in WANTED
+        if each["kind"] == "CustomResourceDefinition"
+    }
+    assert len(plurals) == 5
+    for plural in plurals:
+        [(check, _)] = bad(platform(webhooks=(changes(plural),)))
+        assert check == "webhooks"

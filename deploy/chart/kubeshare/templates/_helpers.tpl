@@ -19,23 +19,43 @@
   | replace "hostPath: {path: /run/nvidia/driver," $driver -}}
 {{- end -}}
 
-{{/* A Deployment or DaemonSet with what the values say of its pods. */}}
+{{/* A Deployment or DaemonSet with what the values say of its pods: resources are merged, tolerations added,
+options appended to its command, and the rest is set. */}}
 {{- define "kubeshare.program" -}}
 {{- $workload := fromYaml .text -}}
 {{- $component := index $workload.metadata.labels "app.kubernetes.io/component" -}}
-{{- $settings := index .root.Values ($component | camelcase | untitle) -}}
-{{- if omit $settings "enabled" -}}
+{{- $settings := omit (index .root.Values ($component | camelcase | untitle)) "enabled" -}}
+{{- $secrets := .root.Values.imagePullSecrets -}}
+{{- if or $settings $secrets -}}
 {{- $pod := $workload.spec.template.spec -}}
 {{- range $container := $pod.containers -}}
 {{- $_ := mergeOverwrite $container.resources (deepCopy ($settings.resources | default dict)) -}}
+{{- range $option := list "policy" "escapes" -}}
+{{- with index $settings $option -}}
+{{- $_ := set $container "command" (concat $container.command (list (printf "--%s" $option) .)) -}}
 {{- end -}}
-{{- range $key, $value := omit $settings "enabled" "resources" -}}
+{{- end -}}
+{{- end -}}
+{{- with $settings.tolerations -}}
+{{- $_ := set $pod "tolerations" (concat ($pod.tolerations | default list) .) -}}
+{{- end -}}
+{{- range $key, $value := omit $settings "resources" "tolerations" "policy" "escapes" -}}
 {{- $_ := set $pod $key $value -}}
+{{- end -}}
+{{- with $secrets -}}
+{{- $_ := set $pod "imagePullSecrets" (include "kubeshare.pullSecrets" $ | fromYamlArray) -}}
 {{- end -}}
 {{- toYaml $workload -}}
 {{- else -}}
 {{- .text -}}
 {{- end -}}
+{{- end -}}
+
+{{/* The Secrets for the image, as pods name them. */}}
+{{- define "kubeshare.pullSecrets" -}}
+{{- range .root.Values.imagePullSecrets }}
+- name: {{ . | quote }}
+{{- end }}
 {{- end -}}
 
 {{/* The ConfigMap with the values' configuration over the defaults. */}}
@@ -65,11 +85,12 @@
 {{- end -}}
 {{- end -}}
 
-{{/* The annotations of an object of a hook: the later weights after the earlier ones. */}}
+{{/* The annotations of an object of a hook: the later weights after the earlier ones. Of a hook that failed only
+its Job stays, for its log. */}}
 {{- define "kubeshare.hooked" -}}
 helm.sh/hook: {{ .hook }}
 helm.sh/hook-weight: {{ .weight | quote }}
-helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded
+helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded{{ if ne .weight "0" }},hook-failed{{ end }}
 {{- end -}}
 
 {{/* A Job that runs `kubeshare` as a hook, and the rights of its account. */}}
@@ -150,6 +171,9 @@ spec:
       serviceAccountName: {{ $name }}
       restartPolicy: Never
       priorityClassName: system-cluster-critical
+      {{- if .root.Values.imagePullSecrets }}
+      imagePullSecrets: {{ include "kubeshare.pullSecrets" . | nindent 8 }}
+      {{- end }}
       securityContext:
         runAsNonRoot: true
         runAsUser: 65532

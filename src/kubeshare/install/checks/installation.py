@@ -52,13 +52,32 @@ def _namespace(facts: InstallationFacts) -> Verdict:
     if found is None:
         return fail(f"there is no namespace {NAMESPACE}", _INSTALL)
     level = (found["metadata"].get("labels") or {}).get(_ENFORCE, "")
+    if not level and not (refused := list(_without_pods(facts))):
+        return warn(
+            f"Pod Security of {NAMESPACE} is not set; this cluster's default allows the node "
+            "programs, and a stricter one would refuse them",
+            fix,
+        )
     if level != _PRIVILEGED:
+        of_whom = f", such as {listed(refused)}" if not level else ""
         return fail(
-            f"Pod Security of {NAMESPACE} is {level or 'not set'}: it refuses the node programs, "
-            "which mount folders of the node",
+            f"Pod Security of {NAMESPACE} is {level or 'not set'}: it refuses the node programs"
+            f"{of_whom}, which mount folders of the node",
             fix,
         )
     return ok(f"Pod Security of {NAMESPACE} is {_PRIVILEGED}")
+
+
+def _without_pods(facts: InstallationFacts) -> Iterator[str]:
+    """DaemonSets of which nodes should have pods, and none has."""
+    for (kind, _, name), found in sorted(facts.objects.items()):
+        status = found.get("status", {})
+        if (
+            kind == "DaemonSet"
+            and status.get("desiredNumberScheduled", 0)
+            and not status.get("currentNumberScheduled", 0)
+        ):
+            yield name
 
 
 def _kinds(facts: InstallationFacts) -> Verdict:

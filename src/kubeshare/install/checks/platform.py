@@ -16,7 +16,7 @@ OLDEST_KUBERNETES: Final = (1, 36)
 GATES: Final = ("DRAConsumableCapacity", "DRAExtendedResource", "MutatingAdmissionPolicy")
 """Feature gates without which shares cannot be attached; on by default since that version."""
 
-_OWN_PLURALS: Final = ("sharepods", "vgpus", "gpunodes")
+_OWN_PLURALS: Final = ("gpunodes", "gpuquotas", "sharepods", "shareusages", "vgpus")
 _SKEW_SECONDS: Final = 5.0
 _LEASE_SECONDS: Final = 60.0
 """Age of a kubelet's Lease, which it renews every 10 s, above which its clock is behind."""
