@@ -1,10 +1,13 @@
 """Builds what a release consists of into ``dist/`` and publishes nothing.
 
-Wheels of KubeShare and of its lab, the sdist, and the context of the container image: a tar of
-the ``Containerfile`` and all that it copies. The version stands in ``kubeshare.__version__``;
-the changelog must have a section for it, or ``Unreleased`` for a trial.
+Wheels of KubeShare and of its lab, the sdist, the context of the container image (a tar of the
+``Containerfile`` and all that it copies), the packaged Helm chart, all manifests as
+``install.yaml``, the kubectl plugin with its manifest for krew, and what it all consists of: a
+CycloneDX document and the licences. The version stands in ``kubeshare.__version__``; the changelog
+must have a section for it, or ``Unreleased`` for a trial.
 """
 
+import argparse
 import re
 import subprocess
 import sys
@@ -14,11 +17,15 @@ import zipfile
 from pathlib import Path
 from typing import Final
 
+import yaml
 from tools.image_context import ImageError, write_context
 
 from kubeshare import __version__
+from kubeshare.install import manifests
+from tools import krew, sbom
 
 ROOT: Final = Path(__file__).resolve().parents[1]
+CHART: Final = ROOT / "deploy" / "chart" / "kubeshare"
 NOT_IN_THE_WHEEL: Final = ("kubeshare/demo/", "kubeshare/fakegpu/", "kubeshare/lab/")
 
 
@@ -83,23 +90,90 @@ def image_context(path: Path) -> None:
             tar.add(each, each.name)
 
 
+def chart(path: Path) -> None:
+    """Write the chart as Helm packages it."""
+    with tarfile.open(path, "w:gz") as tar:
+        tar.add(CHART, CHART.name, filter=_without_bytecode)
+
+
+def install_yaml(image: str) -> str:
+    """All manifests that ``kubeshare install`` applies, in its order."""
+    head = (
+        f"# KubeShare {__version__}, for Kubernetes 1.36 and later: kubectl apply --server-side -f "
+        "install.yaml\n# `kubeshare install` applies the same, waits until it works, and refuses "
+        f"what cannot. The image of\n# all programs is {image}: put yours in its place.\n"
+    )
+    loaded = manifests.load(manifests.Options(namespace="kubeshare-system", image=image))
+    return head + yaml.safe_dump_all(loaded, sort_keys=False)
+
+
+def plugin(dist: Path, wheel: Path, url: str) -> None:
+    """Build the kubectl plugin for each architecture, and its manifest.
+
+    Raises:
+        PluginError: one could not be built.
+    """
+    requirements = (ROOT / "requirements" / "runtime.txt").read_text()
+    archives = {
+        architecture: dist / f"kubectl-kubeshare-{__version__}-linux-{architecture}.tar.gz"
+        for architecture in krew.PLATFORMS
+    }
+    for architecture, path in archives.items():
+        krew.archive(wheel, requirements, architecture, path)
+    (dist / "kubeshare-krew.yaml").write_text(krew.manifest(__version__, archives, url))
+
+
+def contents(dist: Path) -> None:
+    """Write the CycloneDX document and the list of licences.
+
+    Raises:
+        LicenceError: a package says no licence.
+    """
+    found = sbom.packages((ROOT / "requirements" / "runtime.txt").read_text())
+    name = dist / f"kubeshare-{__version__}"
+    document = sbom.document(__version__, found, ROOT / "native")
+    name.with_name(f"{name.name}.cdx.json").write_text(document)
+    name.with_name(f"{name.name}-licences.txt").write_text(sbom.licence_list(__version__, found))
+
+
+def _without_bytecode(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
+    return None if "__pycache__" in member.name else member
+
+
 def main() -> int:
     """Build all of it; exit code 1 when something is missing."""
+    parser = argparse.ArgumentParser(description="Build a release into dist/; publish nothing.")
+    parser.add_argument("--image", default=f"kubeshare:{__version__}", help="of install.yaml")
+    parser.add_argument(
+        "--url",
+        default=f"https://kubeshare.invalid/v{__version__}",
+        help="the folder from which krew will download the plugin",
+    )
+    options = parser.parse_args()
     dist = ROOT / "dist"
+    before = {path: path.stat().st_mtime_ns for path in dist.glob("*")}
     try:
         section = changelog_section((ROOT / "CHANGELOG.md").read_text(), __version__)
         print(f"release {__version__} (changelog: {section}), a dry run: nothing is published")
         build(ROOT, dist)
         build(ROOT / "packaging" / "lab", dist, "--wheel")
-        check_wheel(dist / f"kubeshare-{__version__}-py3-none-any.whl")
+        wheel = dist / f"kubeshare-{__version__}-py3-none-any.whl"
+        check_wheel(wheel)
         image_context(dist / f"kubeshare-image-{__version__}.tar.gz")
-    except ReleaseError as error:
+        chart(dist / f"kubeshare-{__version__}.tgz")
+        (dist / "install.yaml").write_text(install_yaml(options.image))
+        plugin(dist, wheel, options.url)
+        contents(dist)
+    except (ReleaseError, krew.PluginError, sbom.LicenceError) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     for path in sorted(dist.iterdir()):
-        if __version__ in path.name:
+        if path.stat().st_mtime_ns != before.get(path):
             print(f"  dist/{path.name}  {path.stat().st_size / 1024:.0f} KiB")
-    print("next: tag the commit, upload dist/*.whl and *.tar.gz, build the image from its context")
+    print(
+        "next: tag the commit, build the image from its context, and upload the rest; before, say "
+        "where: make release IMAGE=REGISTRY/kubeshare@sha256:… URL=https://…"
+    )
     return 0
 
 

@@ -26,11 +26,11 @@ def commands(page: Path) -> list[str]:
     return [each.replace("\\\n", " ") for each in found]
 
 
-COMMANDS = [
-    pytest.param(shlex.split(each), id=f"{page.stem}-{number}-{each.split()[0]}")
+COMMANDS = {
+    f"{page.stem}-{number}-{each.split()[0]}": shlex.split(each)
     for page in PAGES
     for number, each in enumerate(commands(page))
-]
+}
 RENDERED = {"install", "upgrade", "template"}
 
 
@@ -40,18 +40,19 @@ def helm(tmp_path_factory: pytest.TempPathFactory) -> Helm:
 
 
 def test_the_pages_have_the_whole_life_of_a_release() -> None:
-    verbs = {command.values[0][0] for command in COMMANDS}
+    verbs = {command[0] for command in COMMANDS.values()}
     assert verbs >= {"install", "test", "template", "upgrade", "history", "rollback", "uninstall"}
 
 
-@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("command", COMMANDS.values(), ids=COMMANDS)
 def test_the_flags_are_those_of_helm(helm: Helm, command: list[str]) -> None:
     known = set(re.findall(r"--[a-z-]+", helm(command[0], "--help")))
     assert {word.partition("=")[0] for word in command if word.startswith("--")} <= known
 
 
-@pytest.mark.parametrize("command", [each for each in COMMANDS if each.values[0][0] in RENDERED])
-def test_the_values_are_those_of_the_chart(helm: Helm, command: list[str], tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", [name for name, words in COMMANDS.items() if words[0] in RENDERED])
+def test_the_values_are_those_of_the_chart(helm: Helm, name: str, tmp_path: Path) -> None:
+    command = COMMANDS[name]
     values = tmp_path / "values.yaml"
     values.write_text(yaml.safe_dump({"image": IMAGE}))
     mine = {CHART: str(ROOT / CHART), "values.yaml": str(values)}
