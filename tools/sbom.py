@@ -63,14 +63,15 @@ def licence_of(name: str) -> str:
         said = metadata(name)
     except PackageNotFoundError:
         raise LicenceError(f"{name} is not installed: run `make setup`") from None
-    if expression := said.get("License-Expression"):
+    for expression in said.get_all("License-Expression") or ():
         return str(expression)
     classes = [
         each.rpartition(" :: ")[2]
         for each in said.get_all("Classifier") or ()
         if each.startswith("License :: ")
     ]
-    text = " and ".join(classes) or (said.get("License") or "").partition("\n")[0]
+    stated = said.get_all("License") or [""]
+    text = " and ".join(classes) or str(stated[0]).partition("\n")[0]
     if not text:
         raise LicenceError(f"{name} says no licence: look it up, and add it here")
     return _SPDX.get(text, text)
