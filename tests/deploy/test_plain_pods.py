@@ -203,6 +203,7 @@ def test_a_pod_may_ask_for_different_shares(space: Namespace, annotations: dict[
         (SHARE | {"kubeshare.nthu/id": "A\tB"}, {}, r"kubeshare.nthu/id\]: must be 1 to 63"),
         (SHARE | {"kubeshare.nthu/model": "m" * 254}, {}, r"kubeshare.nthu/model\]: is longer"),
         (SHARE | {"kubeshare.nthu/cpuCores": "0"}, {}, r"cpuCores\]: must be all, none or a num"),
+        (SHARE | {"kubeshare.nthu/timeQuotaMilliseconds": "4"}, {}, r"must be a number from 5 to"),
         (SHARE | {"kubeshare.nthu/gang-near": "rack"}, {}, r"gang-near\]: must be switch, node or"),
         (SHARE | {"kubeshare.nthu/containers": "a"}, {}, "there is no container a"),
         (SHARE | PUBLISHED, {}, r"kubeshare.nthu/memory\] and .*kubeshare/gpu_mem\] differ"),

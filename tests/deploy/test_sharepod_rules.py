@@ -82,6 +82,12 @@ REFUSED = {
         manifests.sharepod("probe", metadata={"annotations": {"kubeshare.nthu/cpuCores": "some"}}),
         "kubeshare.nthu/cpuCores",
     ),
+    "a time quota that is too long": (
+        manifests.sharepod(
+            "probe", metadata={"annotations": {"kubeshare.nthu/timeQuotaMilliseconds": "10001"}}
+        ),
+        "kubeshare.nthu/timeQuotaMilliseconds",
+    ),
     "a gang that is near by rack": (
         manifests.sharepod("probe", metadata={"annotations": {"kubeshare.nthu/gang-near": "rack"}}),
         "kubeshare.nthu/gang-near",

@@ -153,6 +153,38 @@ class MaxPriorityConfiguration(_Strict, frozen=True, kw_only=True):
         return self.namespaces.get(namespace, self.default)
 
 
+Milliseconds = Annotated[int, Meta(ge=5, le=10_000)]
+"""Of a time quota: the bounds of the token daemon."""
+
+
+class PodTimeQuotaConfiguration(_Strict, frozen=True, kw_only=True):
+    """Between which time quotas a pod may choose by its annotation.
+
+    Attributes:
+        minimum: the shortest, in milliseconds.
+        maximum: the longest.
+    """
+
+    minimum: Milliseconds
+    maximum: Milliseconds
+
+    def __post_init__(self) -> None:
+        if self.minimum > self.maximum:
+            raise ValueError(f"minimum {self.minimum} is more than maximum {self.maximum}")
+
+
+class TimeQuotaConfiguration(_Strict, frozen=True, kw_only=True):
+    """How long a pod holds a GPU at once while others wait for it.
+
+    Attributes:
+        milliseconds: of the nodes whose label does not say it.
+        pods: between which quotas a pod may choose; None: it has that of its node.
+    """
+
+    milliseconds: Milliseconds = 100
+    pods: PodTimeQuotaConfiguration | None = None
+
+
 Model = Annotated[str, Meta(min_length=1, max_length=128)]
 Price = Annotated[float, Meta(ge=0, le=1_000_000)]
 
@@ -204,6 +236,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
         gpuid_scope: which vGPUs an author may name by GPUID: any, those that no other namespace
             holds, or none.
         cpu_cores: how many of the CPU cores near its GPUs a container with shares is bound to.
+        time_quota: how long a pod holds a GPU at once while others wait for it.
         usage: how long accounts are kept, and prices.
     """
 
@@ -222,6 +255,7 @@ class Configuration(_Strict, frozen=True, kw_only=True):
     label_scope: LabelScope = "cluster"
     gpuid_scope: GpuidScope = "cluster"
     cpu_cores: CpuCores = "all"
+    time_quota: TimeQuotaConfiguration = field(default_factory=TimeQuotaConfiguration)
     usage: UsageConfiguration = field(default_factory=UsageConfiguration)
 
     def door_of(self, family: str) -> Door:

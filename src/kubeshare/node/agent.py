@@ -48,6 +48,7 @@ from kubeshare.node.paths import NodePaths
 from kubeshare.node.processes import HasProcesses, has_processes
 from kubeshare.node.reconcile import Reconciler
 from kubeshare.node.run_mount import Mounter
+from kubeshare.node.time_quota import TimeQuotas
 from kubeshare.node.usage.accounts import NodeClock, UsageAccounts
 from kubeshare.node.usage.publisher import UsagePublisher
 from kubeshare.node.usage.records import RecordFolder
@@ -156,6 +157,8 @@ class Agent:
         self.gpushare = GpushareResources(client, node, paths, self.inventory, self.events)
         self.oversubscription.follow(self.gpushare.nodes, self.inventory.refresh_soon)
         self.vcuda = VcudaResources(node, paths, self.gpushare.nodes, self.inventory)
+        self.time_quotas = TimeQuotas(self.view.pods, self.grants, self.events)
+        self.time_quotas.follow(self.gpushare.nodes, self.gpushare.configuration)
         self.usage = UsageAccounts(
             self.view,
             self.grants,
@@ -173,6 +176,7 @@ class Agent:
             cdi_folders=[paths.static_cdi_folder, paths.dynamic_cdi_folder],
             gpus_of_others=None if allocated else partial(self._gpus_of_others, socket),
             gpushare=self.gpushare.settings,
+            time_quota=self.time_quotas.of_pod,
             on_started=self.usage.start,
         )
         self.releaser = Releaser(

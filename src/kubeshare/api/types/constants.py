@@ -44,6 +44,8 @@ LABEL_POOL: Final = "kubeshare.nthu/pool"
 LABEL_ESCAPES: Final = "kubeshare.nthu/escapes"
 # On a node: how many times the memory of its GPUs is given out, as in 1.5.
 LABEL_MEMORY_OVERSUBSCRIPTION: Final = "kubeshare.nthu/memory-oversubscription"
+# On a node: its time quota in milliseconds, as in 50.
+LABEL_TIME_QUOTA: Final = "kubeshare.nthu/time-quota-ms"
 POOL_STATIC: Final = "static"  # of a vGPU on an owned node
 LABEL_SHAREPOD_UID: Final = "kubeshare.nthu/sharepod-uid"
 LABEL_REQUESTER_UID: Final = "kubeshare.nthu/asker-uid"

@@ -13,6 +13,7 @@ from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 
+import msgspec
 import structlog
 
 from kubeshare.node.dra.account import Account, account_for
@@ -54,6 +55,7 @@ class PodGrant:
         pod_name: of the pod.
         pod_uid: of the pod.
         names: the names of the grants, sorted.
+        quota_ns: the time quota of the grants; None: the token daemon's.
     """
 
     claim: str
@@ -61,6 +63,7 @@ class PodGrant:
     pod_name: str
     pod_uid: str
     names: tuple[str, ...]
+    quota_ns: int | None = None
 
 
 class Grants:
@@ -87,7 +90,7 @@ class Grants:
             if grant.pod is None:
                 continue
             pod, claim = grant.pod, claim_of(grant.claim)
-            first = PodGrant(claim, pod.namespace, pod.name, pod.uid, ())
+            first = PodGrant(claim, pod.namespace, pod.name, pod.uid, (), grant.quota_ns)
             known = found.get(claim, first)
             found[claim] = replace(known, names=tuple(sorted((*known.names, grant.claim))))
         for claim in found.keys() & self.unreadable.keys():
@@ -132,6 +135,7 @@ class Grants:
         pod_name: str,
         pod_uid: str,
         grants: Mapping[str, Sequence[GrantedShare]],
+        quota_ns: int | None = None,
     ) -> None:
         """Write the grants of a claim; the daemon decides whether they become active.
 
@@ -140,6 +144,7 @@ class Grants:
             pod_name: of its pod.
             pod_uid: of its pod.
             grants: name of each grant → its shares.
+            quota_ns: their time quota; None: the token daemon's.
 
         Raises:
             ValueError: a grant is invalid; none is written.
@@ -147,15 +152,32 @@ class Grants:
         """
         pod = GrantedPod(namespace=claim.namespace, name=pod_name, uid=pod_uid)
         documents = [
-            Grant(version=GRANT_VERSION, claim=name, gpus=tuple(gpus), pod=pod)
+            Grant(version=GRANT_VERSION, claim=name, gpus=tuple(gpus), pod=pod, quota_ns=quota_ns)
             for name, gpus in grants.items()
         ]
         # Indexed first: the index never lacks a file on disk.
         names = tuple(sorted(grants))
-        self._known[claim.uid] = PodGrant(claim.uid, claim.namespace, pod_name, pod_uid, names)
+        self._known[claim.uid] = PodGrant(
+            claim.uid, claim.namespace, pod_name, pod_uid, names, quota_ns
+        )
         self.unreadable.pop(claim.uid, None)
         for document in documents:
             write_grant(self._paths, document)
+
+    def set_quota(self, claim: str, quota_ns: int | None) -> None:
+        """Give the grants of a claim another time quota; the daemon changes them as they run.
+
+        Raises:
+            OSError: a file cannot be written.
+        """
+        known = self._known[claim]
+        if known.quota_ns == quota_ns:
+            return
+        for name in known.names:
+            grant = _read(self._paths.grant(name))
+            if grant is not None:
+                write_grant(self._paths, msgspec.structs.replace(grant, quota_ns=quota_ns))
+        self._known[claim] = replace(known, quota_ns=quota_ns)
 
     def remove(self, claim: str) -> None:
         """End the grants of a claim, if there are any, among them those that cannot be read.

@@ -60,6 +60,7 @@ class Preparer:
         cdi_folders: the runtime's folders; specs of claims are written into the last one.
         gpus_of_others: as in :class:`PodShares`.
         gpushare: the settings of a node that is dedicated to gpushare, or None.
+        time_quota: the time quota of a pod (uid) in nanoseconds; None: the token daemon's.
         on_started: called with the names of the grants that are active; must not raise.
         holder_wait: seconds to wait for holders and their GPUs.
 
@@ -78,6 +79,7 @@ class Preparer:
         cdi_folders: Sequence[Path],
         gpus_of_others: GpusOfOthers | None = None,
         gpushare: Callable[[], GpushareSettings | None] = lambda: None,
+        time_quota: Callable[[str], int | None] = lambda _: None,
         on_started: Callable[[Collection[str]], None] = lambda _: None,
         holder_wait: float = HOLDER_WAIT_SECONDS,
     ) -> None:
@@ -86,6 +88,7 @@ class Preparer:
         self._view = view
         self._inventory = inventory
         self._gpushare = gpushare
+        self._time_quota = time_quota
         self._on_started = on_started
         self._shares = PodShares(view, inventory, gpus_of_others)
         self._grants = grants
@@ -132,7 +135,10 @@ class Preparer:
             gpus = {share.uuid: cdi.find_gpu(self._cdi_folders, share.uuid) for share in shares}
             # No await from here to the grants, so that no two claims of a pod pass the check.
             self._check_only_claim(reference, claim.pod_uid)
-            self._grants.write(reference, claim.pod_name, claim.pod_uid, attachment.grants)
+            quota_ns = self._time_quota(claim.pod_uid)
+            self._grants.write(
+                reference, claim.pod_name, claim.pod_uid, attachment.grants, quota_ns
+            )
             # While the token daemon reads the grants; only the response makes a device known.
             mounts = {name: self._mounts(name) for name in attachment.grants}
             folder = self._cdi_folders[-1]
