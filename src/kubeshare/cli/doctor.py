@@ -51,7 +51,7 @@ def doctor(
         raise InvalidValueError("--root", "is for a node: add --node")
     else:
         found = asyncio.run(_examine(kubeconfig, context))
-    click.echo(_as_json(found) if output == "json" else _as_table(found))
+    click.echo(as_json(found) if output == "json" else _as_table(found))
     return 1 if failed(found) else 0
 
 
@@ -110,7 +110,8 @@ def _not_installed(where: str) -> Finding:
     )
 
 
-def _as_json(found: Sequence[Finding]) -> str:
+def as_json(found: Sequence[Finding]) -> str:
+    """The findings as one JSON object, which stays stable."""
     findings = [
         {"check": each.check, "level": each.level, "seen": each.seen, "fix": each.fix}
         for each in found

@@ -70,6 +70,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "kubeshare.cli.doctor:doctor",
             "Check what a cluster or a node needs, and say what mends it.",
         ),
+        "must-gather": (
+            "kubeshare.cli.must_gather:must_gather",
+            "Collect what others need to find a fault in a cluster.",
+        ),
         "completion": (
             "kubeshare.cli.shell_completion:completion",
             "Let a shell complete kubeshare's commands.",

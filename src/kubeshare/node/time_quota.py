@@ -1,4 +1,4 @@
-"""Decides how long a pod holds a GPU at once while others wait for it.
+"""Decides how long a pod holds a GPU while others wait.
 
 The configuration says it for all nodes, a label for one. A pod may choose by an annotation, only
 within the bounds that an administrator has set: with a longer quota its neighbours wait longer, and

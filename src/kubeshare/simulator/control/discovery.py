@@ -24,15 +24,20 @@ class Discovery:
         version: of Kubernetes.
         gates: by feature gate, whether it is on.
         unserved: kinds that this server does not have.
+        texts: by path, the log of a pod, or what a program answers through the API server.
     """
 
     version: str = "v1.36.3"
     gates: Mapping[str, bool] = field(default_factory=dict)
     unserved: set[str] = field(default_factory=set)
+    texts: dict[str, str] = field(default_factory=dict)
 
     def answer(self, target: str) -> Answer | None:
         """The answer to a request about the server; None for a request about objects."""
-        match target.partition("?")[0].strip("/").split("/"):
+        path = target.partition("?")[0]
+        if (text := self.texts.get(path)) is not None:
+            return Answer(200, text.encode())
+        match path.strip("/").split("/"):
             case ["version"]:
                 moment = datetime.fromisoformat(wall_clock())
                 answer = Answer.of(200, {"gitVersion": self.version})

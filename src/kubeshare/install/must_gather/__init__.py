@@ -1,0 +1,1 @@
+"""Collects what finds a fault in a cluster, without users' data."""
