@@ -32,7 +32,7 @@ debian = if test "$$(id -u)" = 0 && command -v apt-get > /dev/null; \
 
 .PHONY: help gcc headers jq buildah prometheus setup native native-aarch64 sanitizers lint lint-style lint-types lint-layers lint-native format \
   test-fast test test-parallel test-lab test-lab-nodes test-lab-booting test-serial test-frameworks flaky fault-matrix prove mutants \
-  bench bench-cluster bench-lab bench-gpu gpu-tree demo pythons image release clean requirements
+  bench bench-cluster bench-lab bench-gpu gpu-tree demo pythons image release docs clean requirements
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -161,6 +161,19 @@ $(FRAMEWORKS)/.ready: requirements/frameworks.txt | $(VENV)/.ready
 test-frameworks: native $(FRAMEWORKS)/.ready ## PyTorch, CuPy and compiled numba-cuda under the device library, on a fake GPU (downloads 3 GB once)
 	$(PYTEST) -q -m frameworks tests/native/device_library/test_frameworks.py $(ARGS)
 
+# Its packages are for nothing else.
+DOCS := $(VENV)/docs
+$(DOCS)/.ready: requirements/docs.txt | $(VENV)/.ready
+	@echo "setup: mkdocs-material (pinned, hashed) into $(DOCS)"
+	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(DOCS)
+	@$(UV) pip sync --quiet --python $(DOCS)/bin/python --require-hashes requirements/docs.txt
+	@touch $@
+
+SITE ?= site
+docs: setup $(DOCS)/.ready ## build the documentation as a site into site/, with a search that needs no network (SITE= another folder)
+	@NO_MKDOCS_2_WARNING=1 $(DOCS)/bin/mkdocs build --quiet --strict --site-dir "$(abspath $(SITE))"
+	@echo "docs: open $(SITE)/index.html"
+
 TIMES ?= 20
 FLAKY ?= tests/*/
 flaky: native ## every folder of tests TIMES=20 times in random order, beside a load (FLAKY="tests/tokens": some)
@@ -217,9 +230,10 @@ requirements: setup ## compile the pinned, hashed requirements anew
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --extra simulator --group dev pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:clients -o requirements/clients.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:frameworks -o requirements/frameworks.txt
+	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:docs -o requirements/docs.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:go -o requirements/go.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:build -o requirements/build.txt
 
 clean: ## remove what was built here (caches under XDG_CACHE_HOME stay)
-	rm -rf $(VENV) native/build .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache reports demo.png dist
+	rm -rf $(VENV) native/build .mutants .mypy_cache .ruff_cache .pytest_cache .hypothesis .import_linter_cache reports demo.png dist site
 	find src tests bench -name __pycache__ -type d -prune -exec rm -rf {} +
