@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from kubeshare.cli.plan import plan
 from kubeshare.core.errors import UnknownPolicyError
 from kubeshare.core.policies import policy
+from kubeshare.core.policies.guard import GuardedPolicy
 
 PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
 SOURCES = str(Path(__file__).parents[2] / "src")
@@ -31,25 +32,42 @@ def install(folder: Path, entry_points: str, name: str = "spread") -> None:
     (metadata / "entry_points.txt").write_text(f"[kubeshare.policies]\n{entry_points}\n")
 
 
-def test_the_fourth_policy_is_thirty_lines_and_answers_as_the_page_says(tmp_path: Path) -> None:
-    code = block("python")
-    assert len(code.splitlines()) <= 32
-    (tmp_path / "spread.py").write_text(code)
-    install(tmp_path, block("toml").splitlines()[1].replace('"', ""))
-    (tmp_path / "scenario.yaml").write_text(block("yaml", "policy: spread"))
-    command, _, expected = block(
-        "console", "$ kubeshare plan scenario.yaml --explain\n0"
-    ).partition("\n")
+def plan_with(folder: Path, name: str, code: str, scenario: str, command: str) -> str:
+    """What ``kubeshare plan`` prints where a package with this policy is installed."""
+    (folder / f"{name}.py").write_text(code)
+    install(folder, f"{name} = {name}:decide", name)
+    (folder / "scenario.yaml").write_text(scenario)
     result = subprocess.run(
         [sys.executable, "-m", "kubeshare.cli.main", *command.split()[2:]],
-        cwd=tmp_path,
-        env=os.environ | {"PYTHONPATH": f"{tmp_path}:{SOURCES}"},
+        cwd=folder,
+        env=os.environ | {"PYTHONPATH": f"{folder}:{SOURCES}"},
         capture_output=True,
         text=True,
         check=False,
     )
     assert result.stderr == ""
-    assert result.stdout == expected
+    return result.stdout
+
+
+def test_the_fourth_policy_is_thirty_lines_and_answers_as_the_page_says(tmp_path: Path) -> None:
+    code = block("python")
+    assert len(code.splitlines()) <= 32
+    assert 'spread = "spread:decide"' in block("toml")
+    command, _, expected = block(
+        "console", "$ kubeshare plan scenario.yaml --explain\n0"
+    ).partition("\n")
+    scenario = block("yaml", "policy: spread")
+    assert plan_with(tmp_path, "spread", code, scenario, command) == expected
+
+
+def test_the_policy_that_fails_is_named_as_the_page_says(tmp_path: Path) -> None:
+    code, scenario = (
+        block("python", '"""Place each share on the first'),
+        block("yaml", "policy: cr"),
+    )
+    expected = block("console", "$ kubeshare plan scenario.yaml\n0: a: bound n1/0")
+    command, _, expected = expected.partition("\n")
+    assert plan_with(tmp_path, "crowd", code, scenario, command) == expected
 
 
 @pytest.mark.slow
@@ -129,8 +147,10 @@ def test_a_policy_from_outside_is_the_function_that_it_brings(
 ) -> None:
     install(tmp_path, "spread = os:getcwd")
     monkeypatch.syspath_prepend(str(tmp_path))
-    brought: object = policy("spread")
-    assert brought is os.getcwd
+    brought = policy("spread")
+    assert isinstance(brought, GuardedPolicy)
+    decide: object = brought.decide
+    assert decide is os.getcwd
 
 
 @pytest.mark.parametrize("targets", [("os:getcwd", "os:getpid"), ("os:getpid", "os:getcwd")])
@@ -142,8 +162,10 @@ def test_of_two_of_one_name_the_one_whose_target_sorts_first_is_taken(
         folder.mkdir()
         install(folder, f"spread = {target}", f"spread{number}")
         monkeypatch.syspath_prepend(str(folder))
-    brought: object = policy("spread")
-    assert brought is os.getcwd
+    brought = policy("spread")
+    assert isinstance(brought, GuardedPolicy)
+    decide: object = brought.decide
+    assert decide is os.getcwd
 
 
 def test_an_error_without_words_is_named_by_its_kind(

@@ -25,3 +25,7 @@ class LedgerError(Exception):
 
 class UnknownPolicyError(LookupError):
     """No placement policy has this name; the message lists those that exist."""
+
+
+class PolicyFailedError(Exception):
+    """A policy raised an error; the message names the policy, and says what it raised."""

@@ -20,6 +20,7 @@ class Metrics:
             HTTP status (``code``).
         binds: by ``outcome``: bound, refused (there is no room, or the call is wrong), failed (the
             API server does not answer).
+        policy_failures: decisions that a placement policy failed to make.
     """
 
     def __init__(self, registry: CollectorRegistry) -> None:
@@ -34,6 +35,12 @@ class Metrics:
             "kubeshare_extender_binds",
             "Calls to bind a pod, by their outcome",
             ["outcome"],
+            registry=registry,
+        )
+        self.policy_failures = Counter(
+            "kubeshare_extender_policy_failures",
+            "Decisions that a placement policy failed to make: it raised an error, or chose what "
+            "does not fit",
             registry=registry,
         )
         for outcome in OUTCOMES:

@@ -5,8 +5,8 @@ Gaia, the policy ``topology`` chooses both. A share that the pod holds from an e
 as free: the next one takes it back first.
 """
 
-from collections.abc import Iterable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from itertools import groupby
 from typing import Final
 
@@ -21,11 +21,12 @@ from kubeshare.api.types.v1 import VGPU
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.messages import asked_for, explain, explain_nodes
-from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.errors import InvalidValueError, PolicyFailedError
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.core.policies.by_family import FAMILY_POLICIES
-from kubeshare.core.policies.scoring import scorer
+from kubeshare.core.policies.guard import GuardedPolicy
+from kubeshare.core.policies.scoring import guarded
 from kubeshare.core.quota.model import Restriction
 from kubeshare.core.quota.rows import FIELDS
 from kubeshare.core.quota.slots import fence_crowded
@@ -58,15 +59,18 @@ class Placement:
         nodes: which nodes are dedicated to it.
         configuration: the unit of memory, and how nodes are ranked.
         quotas: those of each namespace.
+        on_failure: called after each failure of the family's policy.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its collaborators
         self,
         family: families.Family,
         cluster_state: ClusterState,
         nodes: FamilyNodes,
         configuration: DynamicConfiguration,
         quotas: Quotas,
+        *,
+        on_failure: Callable[[], object],
     ) -> None:
         self._family = family
         self._cluster_state = cluster_state
@@ -74,10 +78,11 @@ class Placement:
         self._nodes = nodes
         self._configuration = configuration
         name = FAMILY_POLICIES[family.name]
-        self._score = scorer(name)
+        self._score = guarded(name, on_failure)
         self._quotas = quotas
-        self._decide = quotas.within(policy(name))
-        self._gpu_quotas = quotas.bounded(policy(name))
+        decides = GuardedPolicy(name, "built in", policy(name), on_failure)
+        self._decide = quotas.within(decides)
+        self._gpu_quotas = quotas.bounded(decides)
 
     def demand(self, pod: Raw) -> Demand | None:
         """What a pod asks for; None if it is of another family, or its SharePod has its share.
@@ -173,7 +178,9 @@ class Placement:
 
     def prepare(self) -> None:
         """Bring the ledger and the index of the policy up to date, so that no call waits for it."""
-        self._score(self._cluster_state.ledger(), _LEAST, ())
+        ledger = self._cluster_state.ledger()
+        with suppress(PolicyFailedError):  # a call that it concerns says so
+            self._score(ledger, _LEAST, ())
 
     def _fits_after(self, demand: Demand, node: str, victims: Iterable[str]) -> bool:
         leaving = set(victims)

@@ -21,6 +21,7 @@ from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.vgpu_readiness import blocker, failure
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
+from kubeshare.core.policies.guard import FIELD as POLICY_FIELD
 from kubeshare.core.quota.rows import FIELDS
 from kubeshare.extender.binding import NOT_HANDED_OVER
 from kubeshare.extender.nodes import FamilyNodes
@@ -154,7 +155,7 @@ class Predicates:
         self, demand: Demand, decision: Decision, names: Collection[str]
     ) -> dict[str, str]:
         """Why no node fits: of each node, what the decision says about its GPUs."""
-        if decision.field in FIELDS:
+        if decision.field in (*FIELDS, POLICY_FIELD):
             return dict.fromkeys(names, decision.reasons[decision.field])
         found = self._placement.explain_nodes(demand, decision)
         return {name: found.get(name, NO_ROOM) if name in self._nodes else NO_GPU for name in names}

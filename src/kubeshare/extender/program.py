@@ -9,7 +9,7 @@ from typing import Final, NamedTuple
 
 from kubeshare.api.state.informers import start_cluster_informers
 from kubeshare.api.types.constants import MANAGER_EXTENDER
-from kubeshare.dialects.families import GPUSHARE, VCUDA
+from kubeshare.dialects.families import GPUSHARE, VCUDA, Family
 from kubeshare.extender.binding import Binder
 from kubeshare.extender.http.access import TokenFile
 from kubeshare.extender.http.messages import Limits
@@ -73,16 +73,28 @@ def extender_program(  # noqa: PLR0913 - its options
     informers = start_cluster_informers(program, client, MANAGER_EXTENDER, recorder, built)
     cluster_state, configuration = informers.cluster_state, informers.configuration
     nodes = FamilyNodes(GPUSHARE.name, informers.nodes, informers.gpunodes)
-    placement = Placement(GPUSHARE, cluster_state, nodes, configuration, informers.quotas)
+    metrics = Metrics(program.registry)
+
+    def placement_of(family: Family, dedicated: FamilyNodes) -> Placement:
+        return Placement(
+            family,
+            cluster_state,
+            dedicated,
+            configuration,
+            informers.quotas,
+            on_failure=metrics.policy_failures.inc,
+        )
+
+    placement = placement_of(GPUSHARE, nodes)
     vcuda_nodes = FamilyNodes(VCUDA.name, informers.nodes, informers.gpunodes)
-    vcuda = Placement(VCUDA, cluster_state, vcuda_nodes, configuration, informers.quotas)
+    vcuda = placement_of(VCUDA, vcuda_nodes)
     service = ExtenderService(
         placement,
         Binder(client, cluster_state, placement, nodes, wall_clock),
         Inspection(cluster_state.pool, nodes, configuration),
         Predicates(cluster_state.pool, PodLookup(client, cluster_state), vcuda, vcuda_nodes),
         recorder=recorder,
-        metrics=Metrics(program.registry),
+        metrics=metrics,
         not_ready=program.not_ready,
         token=serving.token if serving else None,
     )

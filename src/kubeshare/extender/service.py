@@ -11,7 +11,7 @@ from typing import Final, TypeAlias
 from urllib.parse import unquote
 
 from kubeshare import __version__
-from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.errors import InvalidValueError, PolicyFailedError
 from kubeshare.extender.binding import Binder
 from kubeshare.extender.http.access import TokenFile
 from kubeshare.extender.http.messages import JSON, Head, Response
@@ -120,10 +120,10 @@ class ExtenderService:
         try:
             found = arguments.read_filter(body)
             demand = self._placement.demand(found.pod)
-        except (MessageError, InvalidValueError) as error:
+            names = found.candidates.names
+            failed = self._placement.refusals(found.pod, demand, names) if demand else {}
+        except (MessageError, InvalidValueError, PolicyFailedError) as error:
             return _json(results.filter_error(str(error)))
-        names = found.candidates.names
-        failed = self._placement.refusals(found.pod, demand, names) if demand else {}
         return _json(results.filter_result(found.candidates, failed))
 
     async def _filter_and_reserve(self, body: bytes) -> Response:
@@ -147,7 +147,10 @@ class ExtenderService:
         except (MessageError, InvalidValueError) as error:
             return Response.text(HTTPStatus.BAD_REQUEST, str(error))
         names = found.candidates.names
-        ranking = self._placement.ranking(demand, names) if demand else []
+        try:
+            ranking = self._placement.ranking(demand, names) if demand else []
+        except PolicyFailedError as error:
+            return Response.text(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
         return _json(results.priority_list(names, ranking))
 
     async def _bind(self, body: bytes) -> Response:
@@ -179,7 +182,10 @@ class ExtenderService:
             demand = self._placement.demand(found.pod)
         except (MessageError, InvalidValueError) as error:
             return Response.text(HTTPStatus.BAD_REQUEST, str(error))
-        victims = self._placement.helped(demand, found.victims) if demand else found.victims
+        try:
+            victims = self._placement.helped(demand, found.victims) if demand else found.victims
+        except PolicyFailedError as error:
+            return Response.text(HTTPStatus.INTERNAL_SERVER_ERROR, str(error))
         return _json(results.preemption_result(victims))
 
     def _inspect(self, path: str) -> Response:

@@ -23,6 +23,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.messages import explain
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import near_to
+from kubeshare.core.policies.guard import failure
 from kubeshare.core.quota.rows import FIELDS
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.controller.controller import InBackground, Outcome, RequeueAfter, earliest
@@ -147,7 +148,8 @@ class Scheduler:
         anyone = near_to(context.policy, near) if near else context.policy
         policy = context.nominations.policy(anyone, [requester.uid], priority, now)
         decision = decide(policy, ledger, demand, eligible)
-        self._metrics.decisions.labels(decision.outcome).inc()
+        failed = failure(decision)
+        self._metrics.decisions.labels("failed" if failed else decision.outcome).inc()
         self._batches.note(fits=decision.node is not None)
         if decision.node is not None:
             await context.pool.reserve(demand, decision, demand.attempt + 1)
@@ -155,6 +157,10 @@ class Scheduler:
             node, devices = decision.node, decision.devices
             bind = partial(context.binder.bind, requester, demand, node, devices)
             return await self._bind(requester, bind)
+        if failed:
+            # Nobody is evicted for it, and no change is suggested: only the policy could say whom.
+            renew = await context.binder.mark_unschedulable(requester, Reason.POLICY_FAILED, failed)
+            return earliest(context.candidates.next_retry([requester]), renew)
         if decision.outcome == "rejected" and not eligible.outdated:
             explanation = Explanation(ledger, partial(explain, ledger, demand, decision))
             renew = await context.binder.mark_unschedulable(

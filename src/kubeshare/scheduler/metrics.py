@@ -9,8 +9,9 @@ from prometheus_client import CollectorRegistry, Counter, Gauge
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.scheduler.requesters.base import RequesterKey
 
-OUTCOMES: Final = ("bound", "pending", "rejected", "invalid", "stale")
-"""Of decisions: those of the core, a demand that is not valid, and a decision from an old state."""
+OUTCOMES: Final = ("bound", "pending", "rejected", "failed", "invalid", "stale")
+"""Of decisions: those of the core, one that another package's policy failed to make, a demand that
+is not valid, and a decision from an old state."""
 
 
 class Metrics:

@@ -14,6 +14,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.errors import UnknownPolicyError
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import BUILT_IN, Policy, policy
+from kubeshare.core.policies.guard import failure
 from kubeshare.core.units import MICROS, Memory
 from kubeshare.simulator.baselines.at_random import RandomNodes
 from kubeshare.simulator.baselines.fgd import Fragmentation
@@ -243,6 +244,8 @@ def checked(system: System, room: HostRoom | None) -> Policy:
             words = f"{type(error).__name__}: {error}"
             raise PolicyError(f"policy {system.name} failed at {demand.name}: {words}") from error
         _check(system.name, demand, decision)
+        if failed := failure(decision):
+            raise PolicyError(f"{failed}; it was asked about {demand.name}")
         return decision
 
     return decide

@@ -16,6 +16,7 @@ class Reason(StrEnum):
     NEVER_FITS = "NeverFits"
     INVALID = "Invalid"
     QUOTA = "QuotaExceeded"
+    POLICY_FAILED = "PolicyFailed"
     POSTPONED = "Postponed"
     GANG_INCOMPLETE = "GangIncomplete"
     GANG_NO_ROOM = "GangNoRoom"

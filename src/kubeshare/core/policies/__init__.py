@@ -19,6 +19,7 @@ from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import UnknownPolicyError
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.guard import GuardedPolicy
 
 if TYPE_CHECKING:
     from importlib.metadata import EntryPoint
@@ -39,7 +40,7 @@ BUILT_IN: Final = MappingProxyType(
 
 
 def policy(name: str) -> Policy:
-    """The policy registered under a name.
+    """The policy registered under a name; one from another package is guarded.
 
     Raises:
         UnknownPolicyError: no policy has the name, or its package is broken.
@@ -73,5 +74,4 @@ def _load(entry: "EntryPoint") -> Policy:
         ) from error
     if not callable(loaded):
         raise UnknownPolicyError(f"policy {entry.name} ({entry.value}) is not a function")
-    decide: Policy = loaded
-    return decide
+    return GuardedPolicy(entry.name, entry.value, loaded)

@@ -13,8 +13,10 @@ from typing import Any, TypeAlias
 import msgspec
 
 from kubeshare.core.demand import Demand
+from kubeshare.core.errors import PolicyFailedError
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import BUILT_IN, Policy, policy
+from kubeshare.core.policies.guard import raised
 
 Score: TypeAlias = tuple[Any, ...]
 Scorer: TypeAlias = Callable[[Ledger, Demand, Iterable[str]], dict[str, Score]]
@@ -30,6 +32,32 @@ def scorer(name: str) -> Scorer:
         score: Scorer = import_module(BUILT_IN[name]).score
         return score
     return by_decisions(policy(name))
+
+
+def guarded(name: str, on_failure: Callable[[], object]) -> Scorer:
+    """The ``score`` of a policy by name, which names the policy if it fails.
+
+    The scorer raises :class:`~kubeshare.core.errors.PolicyFailedError` for whatever the policy
+    raises, and leaves the ledger as before.
+
+    Args:
+        name: of the policy.
+        on_failure: called after each failure.
+
+    Raises:
+        UnknownPolicyError: no policy has the name, or its package is broken.
+    """
+    unguarded = scorer(name)
+
+    def score(ledger: Ledger, demand: Demand, nodes: Iterable[str]) -> dict[str, Score]:
+        try:
+            with ledger.what_if():
+                return unguarded(ledger, demand, nodes)
+        except Exception as error:
+            on_failure()
+            raise PolicyFailedError(f"policy {name} {raised(error)}") from error
+
+    return score
 
 
 def fits(score: Scorer, ledger: Ledger, demand: Demand, node: str) -> bool:

@@ -23,6 +23,7 @@ from kubeshare.core.diagnosis.messages import explain
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Gang, GangPlacement, Nearness, placements
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies.guard import failure
 from kubeshare.dialects.priority_and_gang import GROUP_NAME
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter, earliest
@@ -320,6 +321,8 @@ class GangScheduler:
         if placement.unplaced:
             first, *mates = request.demands
             words += f"; {explain(ledger, first, placement.unplaced, mates=mates)}"
+            if failed := failure(placement.unplaced):
+                return await self._wait(members, Reason.POLICY_FAILED, failed)
         result = await self._wait(members, Reason.GANG_NO_ROOM, words, ledger)
         self._nominated.add(members.key)
         retry = earliest(result.retry, await self._context.preemptor.make_room(request))
