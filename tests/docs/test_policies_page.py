@@ -1,10 +1,12 @@
 """What the page about policies shows is what happens."""
 
+import importlib
 import os
 import re
 import subprocess
 import sys
 from pathlib import Path
+from typing import Any
 
 import pytest
 from click.testing import CliRunner
@@ -13,6 +15,7 @@ from kubeshare.cli.plan import plan
 from kubeshare.core.errors import UnknownPolicyError
 from kubeshare.core.policies import policy
 from kubeshare.core.policies.guard import GuardedPolicy
+from kubeshare.policy_testing import PolicyContractError, check_policy
 
 PAGE = (Path(__file__).parents[2] / "docs" / "policies.md").read_text()
 SOURCES = str(Path(__file__).parents[2] / "src")
@@ -51,13 +54,29 @@ def plan_with(folder: Path, name: str, code: str, scenario: str, command: str) -
 
 def test_the_fourth_policy_is_thirty_lines_and_answers_as_the_page_says(tmp_path: Path) -> None:
     code = block("python")
-    assert len(code.splitlines()) <= 32
+    assert len(code.splitlines()) <= 34
     assert 'spread = "spread:decide"' in block("toml")
     command, _, expected = block(
         "console", "$ kubeshare plan scenario.yaml --explain\n0"
     ).partition("\n")
     scenario = block("yaml", "policy: spread")
     assert plan_with(tmp_path, "spread", code, scenario, command) == expected
+
+
+def test_the_fourth_policy_keeps_the_contract_by_the_test_of_the_page(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "spread.py").write_text(block("python"))
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.delitem(sys.modules, "spread", raising=False)
+    test: dict[str, Any] = {}
+    exec(block("python", "from kubeshare.policy_testing"), test)
+    test["test_spread_keeps_the_contract"]()
+    code = block("python").replace("allowed.why_not(device)", "None")
+    (tmp_path / "unfiltered.py").write_text(code)
+    unfiltered: Any = importlib.import_module("unfiltered").decide
+    with pytest.raises(PolicyContractError, match=r"^it chose .*, which does not fit: "):
+        check_policy(unfiltered)
 
 
 def test_the_policy_that_fails_is_named_as_the_page_says(tmp_path: Path) -> None:

@@ -15,8 +15,8 @@ SENSITIVE = f"""{HEAD}    if len(ledger.nodes) < 2:
     return locality(ledger, demand)
 """
 """Fails until there is a second node."""
-SHY = f"""{HEAD}    holders = [holder.name for gpu in ledger.devices.values() for holder in gpu.holders]
-    if "low" in holders:
+SHY = f"""{HEAD}    held = [each.name for gpu in ledger.devices.values() for each in gpu.holders]
+    if "low" in held:
         raise LookupError("somebody is there")
     return locality(ledger, demand)
 """
