@@ -7,7 +7,7 @@ import yaml
 
 from kubeshare.api.configuration import Configuration, parse
 from kubeshare.cli.usage import formats
-from kubeshare.cli.usage.command import parse_keys
+from kubeshare.client.usage.accounts import parse_keys
 from kubeshare.core.usage.report import KEYS, UNHEARD_NS
 from kubeshare.node.usage.accounts import CHECKPOINT_SECONDS
 from kubeshare.node.usage.publisher import PUBLISH_SECONDS

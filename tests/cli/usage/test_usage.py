@@ -10,9 +10,8 @@ import pytest
 
 from kubeshare.api.types.share_usage import SHARE_USAGES
 from kubeshare.cli.usage import formats
-from kubeshare.cli.usage.accounts import AccountsError, Usage, read
-from kubeshare.cli.usage.command import parse_keys
-from kubeshare.cli.usage.period import since
+from kubeshare.client.usage.accounts import AccountsError, Usage, parse_keys, read
+from kubeshare.client.usage.period import since
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.kube.conditions import micro_timestamp
 from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual

@@ -8,9 +8,8 @@ from typing import Final
 import click
 
 from kubeshare.cli.usage import formats
-from kubeshare.cli.usage.accounts import Usage, read
-from kubeshare.cli.usage.period import since as read_since
-from kubeshare.core.errors import InvalidValueError
+from kubeshare.client.usage.accounts import Usage, parse_keys, read
+from kubeshare.client.usage.period import since as read_since
 from kubeshare.core.usage.report import KEYS
 from kubeshare.kube.clock import utc_now
 
@@ -57,21 +56,6 @@ def usage(  # noqa: PLR0913 - the options
     keys, begin = parse_keys(by), read_since(since, now)
     found = asyncio.run(_read(kubeconfig, context, namespace, keys, begin, now))
     click.echo(FORMATS[output](found))
-
-
-def parse_keys(text: str) -> tuple[str, ...]:
-    """Parse the value of ``--by``.
-
-    Raises:
-        InvalidValueError: a name is unknown or there twice.
-    """
-    keys = tuple(key.strip() for key in text.split(","))
-    for key in keys:
-        if key not in KEYS:
-            raise InvalidValueError("--by", f'"{key}" is none of {", ".join(KEYS)}')
-        if keys.count(key) > 1:
-            raise InvalidValueError("--by", f"{key} is given twice")
-    return keys
 
 
 async def _read(  # noqa: PLR0913, PLR0917 - as `read`, and where

@@ -6,7 +6,7 @@ import json
 from fractions import Fraction
 from typing import Any
 
-from kubeshare.cli.usage.accounts import Usage
+from kubeshare.client.usage.accounts import Usage
 from kubeshare.core.usage.report import Row
 
 COLUMNS = (

@@ -10,7 +10,7 @@ from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD
 from kubeshare.api.types.core_v1 import TERMINAL_PHASES
 from kubeshare.api.types.v1 import SHAREPODS
-from kubeshare.cli.explain.cluster_reader import Seen
+from kubeshare.client.explain.cluster_reader import Seen
 from kubeshare.core.decision import Decision, device_names
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change

@@ -1,4 +1,4 @@
-"""Reads once what the scheduler watches, for ``kubeshare explain``."""
+"""Reads once what the scheduler watches, to explain a decision."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime

@@ -8,8 +8,9 @@ import msgspec
 from msgspec import Struct
 
 from kubeshare.api.types.share_usage import SHARE_USAGES, ShareUsage, allocation_of, time_ns
+from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.usage.allocation import Allocation
-from kubeshare.core.usage.report import Row, report
+from kubeshare.core.usage.report import KEYS, Row, report
 from kubeshare.kube.client.errors import ForbiddenError, NotFoundError
 from kubeshare.kube.conditions import micro_timestamp
 
@@ -85,6 +86,21 @@ async def read(
         currency=currencies[0] if len(currencies) == 1 else "",
         notes=tuple(notes),
     )
+
+
+def parse_keys(text: str) -> tuple[str, ...]:
+    """Parse the value of ``--by``.
+
+    Raises:
+        InvalidValueError: a name is unknown or there twice.
+    """
+    keys = tuple(key.strip() for key in text.split(","))
+    for key in keys:
+        if key not in KEYS:
+            raise InvalidValueError("--by", f'"{key}" is none of {", ".join(KEYS)}')
+        if keys.count(key) > 1:
+            raise InvalidValueError("--by", f"{key} is given twice")
+    return keys
 
 
 def _account(usage: ShareUsage) -> tuple[Allocation, str] | None:

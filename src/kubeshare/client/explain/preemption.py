@@ -3,7 +3,7 @@
 from collections.abc import Sequence
 
 from kubeshare.api.configuration import Configuration
-from kubeshare.cli.explain.cluster_reader import Seen
+from kubeshare.client.explain.cluster_reader import Seen
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import leave_clauses
 from kubeshare.core.gang.nearness import WORDS, Nearness

@@ -1,0 +1,1 @@
+"""Explains where a SharePod or pod is, or why it is pending."""

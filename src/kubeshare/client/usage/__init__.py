@@ -1,0 +1,1 @@
+"""Sums what was used of the GPUs."""
