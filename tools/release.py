@@ -26,6 +26,13 @@ from tools import krew, sbom
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CHART: Final = ROOT / "deploy" / "chart" / "kubeshare"
+IN_THE_WHEEL: Final = {
+    "kubeshare/deploy/chart/kubeshare/manifests/crds/vgpus.yaml": "the manifests of deploy/",
+    "kubeshare/py.typed": "py.typed, without which its types are not read",
+    "kubeshare/client/__init__.py": "the client",
+    "kubeshare/policy_testing/__init__.py": "the conformance test of policies",
+}
+"""Files of a wheel, and what is missing without them."""
 NOT_IN_THE_WHEEL: Final = ("kubeshare/demo/", "kubeshare/fakegpu/", "kubeshare/lab/")
 
 
@@ -61,7 +68,7 @@ def build(project: Path, dist: Path, *kinds: str) -> None:
 
 
 def check_wheel(wheel: Path) -> None:
-    """See that the wheel has the manifests and nothing of the lab.
+    """See that the wheel has what users import and the manifests, and nothing of the lab.
 
     Raises:
         ReleaseError: it is not so.
@@ -70,8 +77,9 @@ def check_wheel(wheel: Path) -> None:
     extra = [name for name in names if name.startswith(NOT_IN_THE_WHEEL)]
     if extra:
         raise ReleaseError(f"{wheel.name} has {extra[0]}, which belongs to the lab's wheel")
-    if "kubeshare/deploy/chart/kubeshare/manifests/crds/vgpus.yaml" not in names:
-        raise ReleaseError(f"{wheel.name} lacks the manifests of deploy/")
+    for name, what in IN_THE_WHEEL.items():
+        if name not in names:
+            raise ReleaseError(f"{wheel.name} lacks {what}")
 
 
 def image_context(path: Path) -> None:

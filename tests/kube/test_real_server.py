@@ -14,8 +14,8 @@ from deadlines import DEADLINE_S
 from kube.expectations import expect_count
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
-from kubeshare.kube.client.connection import ConfigError
 from kubeshare.kube.client.errors import (
+    ConfigError,
     ForbiddenError,
     UnreachableError,
 )

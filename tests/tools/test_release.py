@@ -51,6 +51,7 @@ def test_a_changelog_without_the_version_is_refused() -> None:
             "kubeshare/lab",
         ),
         (["kubeshare/cli/main.py"], "manifests"),
+        (["kubeshare/deploy/chart/kubeshare/manifests/crds/vgpus.yaml"], "py.typed"),
     ],
 )
 def test_a_wheel_with_too_much_or_too_little_is_refused(
@@ -99,6 +100,10 @@ def test_the_wheel_works_alone_and_names_what_the_lab_needs(wheel: Path, tmp_pat
         )
 
     assert run("--version").stdout.split()[-1] == __version__
+    code = "from kubeshare import client, policy_testing; print(client.__file__)"
+    environment = {"PYTHONPATH": f"{tmp_path / 'installed'}:{':'.join(sys.path)}"}
+    imported = subprocess.check_output([sys.executable, "-c", code], env=environment, cwd=tmp_path)
+    assert str(tmp_path) in imported.decode()
     refused = run("lab", "status")
     assert refused.returncode == 3
     assert "pip install 'kubeshare[lab]'" in refused.stderr

@@ -23,6 +23,7 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.kube.client.errors import (
     AlreadyExistsError,
     ApiError,
+    ConfigError,
     ForbiddenError,
     InvalidError,
     NotFoundError,
@@ -39,6 +40,7 @@ __all__ = [
     "Change",
     "Cluster",
     "Condition",
+    "ConfigError",
     "DeletedError",
     "FailedError",
     "ForbiddenError",

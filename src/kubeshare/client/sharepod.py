@@ -6,6 +6,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from kubeshare.api.types.constants import GROUP
+from kubeshare.api.types.reasons import Reason
 from kubeshare.api.types.v1 import SHAREPODS, AllocatedGPU
 from kubeshare.api.types.v1 import SharePod as View
 from kubeshare.core.errors import InvalidValueError
@@ -182,7 +183,10 @@ class SharePodState(msgspec.Struct, frozen=True, kw_only=True):
     def blocker(self) -> Condition | None:
         """The first condition that does not hold: why it is not ready; None if none says so."""
         found = (self.condition(kind) for kind in ("Scheduled", "Allocated", "Ready"))
-        return next((each for each in found if each is not None and each.status != "True"), None)
+        unmet = [each for each in found if each is not None and each.status != "True"]
+        # Once its pod has ended its share is released, and Ready says how it ended.
+        why = [each for each in unmet if each.reason != Reason.RELEASED] or unmet
+        return why[0] if why else None
 
 
 class Change(msgspec.Struct, frozen=True, kw_only=True):

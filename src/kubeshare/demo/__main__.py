@@ -21,8 +21,7 @@ from kubeshare.demo.frame import booted_lab, install, lab_with_kubeshare
 from kubeshare.demo.meter import FakeGpuLog, KernelCounts, fake_gpu_of
 from kubeshare.demo.play import Outcome, Pace, Play
 from kubeshare.install import manifests, rollout
-from kubeshare.kube.client.connection import ConfigError
-from kubeshare.kube.client.errors import ApiError
+from kubeshare.kube.client.errors import ApiError, ConfigError
 from kubeshare.lab.cluster import Lab, Shape
 from kubeshare.lab.errors import LabError
 from kubeshare.lab.images import binaries

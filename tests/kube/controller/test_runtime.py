@@ -15,7 +15,7 @@ import pytest
 from deadlines import DEADLINE_S
 from kube.expectations import expect_count, expect_true
 from kubeshare.kube.cache.reflector import Reflector
-from kubeshare.kube.client.connection import ConfigError
+from kubeshare.kube.client.errors import ConfigError
 from kubeshare.kube.controller.controller import Controller, own_key
 from kubeshare.kube.controller.events import EventRecorder, ObjectReference
 from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipLostError

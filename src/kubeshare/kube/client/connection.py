@@ -16,14 +16,13 @@ import msgspec
 import yaml
 
 from kubeshare.kube.client.connection_pool import ConnectionPool
+from kubeshare.kube.client.errors import ConfigError
 from kubeshare.kube.client.http_client import IMPERSONATE_USER, DirectClient
+
+__all__ = ["ConfigError", "connect"]
 
 _EXEC = "client.authentication.k8s.io/"
 _PORT_MAX = 65535
-
-
-class ConfigError(Exception):
-    """No cluster is configured, or its configuration cannot be used."""
 
 
 def connect(

@@ -12,6 +12,10 @@ import msgspec
 from msgspec import Struct
 
 
+class ConfigError(Exception):
+    """No cluster is configured, or its configuration cannot be used."""
+
+
 class ApiError(Exception):
     """The API server refused a request, or failed at it.
 

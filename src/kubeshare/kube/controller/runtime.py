@@ -19,8 +19,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
-from kubeshare.kube.client.connection import ConfigError
-from kubeshare.kube.client.errors import ApiError
+from kubeshare.kube.client.errors import ApiError, ConfigError
 from kubeshare.kube.controller.controller import Controller
 from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.controller.gc_tuning import collections_paused
