@@ -86,6 +86,7 @@ def _one_of(metrics: str, name: str, values: tuple[str, ...]) -> Label:
 _OF_POD: Final = "of the pod that has the grant; empty for `kubeshare run`"
 _GRANTS: Final = "the grants of the node: at most 128 shares a GPU"
 LABELS: Final = (
+    Label("kubeshare_build_info", "version", "the version of the program", "1", True),
     Label("kube_runtime_", "verb", "verbs of the Kubernetes API", "9", True),
     Label(
         "kube_runtime_",
@@ -252,9 +253,15 @@ def page(found: dict[str, list[Metric]]) -> str:
     def is_of_runtime(metric: Metric) -> bool:
         return metric.name.startswith(_RUNTIME)
 
-    parts = [_HEAD]
+    def is_of_all(metric: Metric) -> bool:
+        return metric.name == "kubeshare_build_info"
+
+    def is_own(metric: Metric) -> bool:
+        return not (is_of_runtime(metric) or is_of_all(metric))
+
+    parts = [_HEAD, _section("All programs", found["scheduler"], is_of_all)]
     for program, title in _TITLES.items():
-        parts.append(_section(title, found[program], lambda one: not is_of_runtime(one)))
+        parts.append(_section(title, found[program], is_own))
     runtime = "All programs but the token daemon"
     parts.append(_section(runtime, found["scheduler"], is_of_runtime))
     used = {

@@ -170,7 +170,7 @@ def test_a_metric_of_a_session(name: str, kind: str, text: str, value: str) -> N
 def test_refused_sessions_have_no_metrics_and_dropped_connections_are_counted() -> None:
     lines = scrape()
     assert not [line for line in lines if GPU_B in line]
-    assert len([line for line in lines if line.startswith("# HELP")]) == 19
+    assert len([line for line in lines if line.startswith("# HELP")]) == 20
     name = "kubeshare_token_connections_dropped_total"
     assert lines[-9:-6] == [
         f"# HELP {name} Connections closed for what their processes did",

@@ -7,6 +7,7 @@ from functools import cache
 
 import pytest
 
+from kubeshare import __version__
 from monitoring.prometheus_tools import promtool
 from monitoring.scrapes import scrapes
 from tools import metrics_page
@@ -52,6 +53,12 @@ def test_series_that_stay_have_only_labels_whose_values_the_programs_know() -> N
     assert {metrics_page.label_of(one.name, name).fixed for one in kept for name in one.labels} == {
         True
     }
+
+
+@pytest.mark.parametrize("component", COMPONENTS)
+def test_each_program_serves_its_version(component: str) -> None:
+    line = f'kubeshare_build_info{{version="{__version__}"}} 1.0'
+    assert line in scrapes()[component].splitlines()
 
 
 @pytest.mark.slow  # so that `make test-fast` needs no promtool

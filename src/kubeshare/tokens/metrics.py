@@ -9,6 +9,7 @@ from typing import Any, Final
 from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
 from prometheus_client.registry import Collector
 
+from kubeshare.build_info import build_info
 from kubeshare.tokens.snapshot import Totals
 
 _NS: Final = 1e9
@@ -54,6 +55,7 @@ class TokenCollector(Collector):
 
     def collect(self) -> Iterator[Metric]:
         """The current values of all metrics."""
+        yield build_info()
         entries = [entry for entry in self._entries() if entry["state"] != "refused"]
         for name, text, key, unit in _COUNTERS:
             counter = CounterMetricFamily(f"kubeshare_token_{name}", text, labels=_LABELS)

@@ -17,6 +17,7 @@ from typing import Any, TypeAlias, TypeVar
 import structlog
 from prometheus_client import CollectorRegistry, generate_latest
 
+from kubeshare.build_info import BuildInfo
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ApiError, ConfigError
@@ -145,6 +146,7 @@ class Program:
 
     def register_metrics(self) -> None:
         """Register the metrics of the parts that have been added; ``run`` does so."""
+        self.registry.register(BuildInfo())
         electors = [] if self._elector is None else [self._elector]
         self.registry.register(
             RuntimeCollector(self._client, self._reflectors, self._controllers, electors)
