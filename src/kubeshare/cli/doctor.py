@@ -2,13 +2,13 @@
 
 import asyncio
 import json
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
+from kubeshare.cli.output import coloured
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.install.checks.finding import Finding, Level, failed, run
 
@@ -124,7 +124,7 @@ def _as_table(found: Sequence[Finding]) -> str:
     lines = []
     for each in found:
         level = f"{each.level:<4}"
-        shown = click.style(level, fg=_COLOURS[each.level]) if sys.stdout.isatty() else level
+        shown = coloured(level, _COLOURS[each.level])
         lines.append(f"{each.check:<{width}}  {shown}  {each.seen}")
         if each.fix:
             lines.append(f"{'':<{width}}        to mend: {each.fix}")

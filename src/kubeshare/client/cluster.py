@@ -4,11 +4,13 @@ import asyncio
 from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal, Self, TypeAlias
+from typing import TYPE_CHECKING, Final, Literal, Self, TypeAlias
 
+from kubeshare.api.types.v1 import SHAREPODS
+from kubeshare.api.types.v1 import SharePod as View
 from kubeshare.client import errors
 from kubeshare.client.sharepod import Change, SharePod, SharePodState
-from kubeshare.client.watching import VIEWS, Selection, changes
+from kubeshare.client.watching import Selection, changes
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.kube.clock import utc_now
 
@@ -17,6 +19,7 @@ if TYPE_CHECKING:
     from kubeshare.client.usage.accounts import Usage
     from kubeshare.kube.client.client import Client
 
+VIEWS: Final = SHAREPODS.into(View)
 Until: TypeAlias = Literal["Ready", "Succeeded"]
 NoRoom: TypeAlias = Literal["wait", "raise"]
 
@@ -103,9 +106,9 @@ class Cluster:
             UnreachableError: the API server was away for a minute.
         """
         where = "" if all_namespaces else namespace or self.namespace
-        async with aclosing(changes(self._client, Selection(where, labels))) as found:
-            async for change in found:
-                yield change
+        async with aclosing(changes(self._client, VIEWS, Selection(where, labels))) as found:
+            async for kind, view in found:
+                yield Change(type=kind, sharepod=SharePodState.of(view))
 
     async def wait(
         self,
@@ -139,13 +142,13 @@ class Cluster:
         try:
             async with (
                 asyncio.timeout(timeout),
-                aclosing(changes(self._client, selection)) as found,
+                aclosing(changes(self._client, VIEWS, selection)) as found,
             ):
                 while not _reached(state, until, no_room):
-                    change = await anext(found)
-                    if change.sharepod.uid != state.uid or change.type == "DELETED":
+                    kind, view = await anext(found)
+                    if view.metadata.uid != state.uid or kind == "DELETED":
                         raise errors.DeletedError(state, "was deleted")
-                    state = change.sharepod
+                    state = SharePodState.of(view)
         except TimeoutError as error:
             words = f"is not {until} after {timeout:g} s"
             raise errors.WaitTimeoutError(state, words) from error

@@ -1,55 +1,57 @@
-"""Watches SharePods: their present states, then each change."""
+"""Watches objects of a kind: their present states, then each change."""
 
 import asyncio
 from collections.abc import AsyncGenerator
 from contextlib import aclosing
-from typing import TYPE_CHECKING, Final, NamedTuple
+from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from kubeshare.api.types.v1 import SHAREPODS
-from kubeshare.api.types.v1 import SharePod as View
-from kubeshare.client.sharepod import Change, SharePodState
 from kubeshare.kube.client.errors import GoneError, TooManyRequestsError, UnreachableError
 from kubeshare.kube.controller.backoff import Backoff
-from kubeshare.kube.meta import Key
+from kubeshare.kube.meta import HasMetadata, Key
+from kubeshare.kube.resources import Resource
 
 if TYPE_CHECKING:
     from kubeshare.kube.client.client import Client
 
-VIEWS: Final = SHAREPODS.into(View)
+V = TypeVar("V", bound=HasMetadata)
+Event: TypeAlias = tuple[Literal["ADDED", "MODIFIED", "DELETED"], V]
 RETRY_SECONDS: Final = 60.0
 """How long an API server may be away before the watch gives up."""
 
 
 class Selection(NamedTuple):
-    """Which SharePods: of a namespace (``""`` for all), by label and field selectors."""
+    """Which objects: of a namespace (``""`` for all), by label and field selectors."""
 
     namespace: str
     labels: str = ""
     fields: str = ""
 
 
-async def changes(client: "Client", selection: Selection) -> AsyncGenerator[Change]:
+async def changes(
+    client: "Client", resource: Resource[V], selection: Selection
+) -> AsyncGenerator[Event[V]]:
     """The present states, then each change, for as long as the caller reads them.
 
-    Close it with ``contextlib.aclosing``.
+    The first state that is seen of an object counts as ``ADDED``. Close the generator with
+    ``contextlib.aclosing``.
 
     Raises:
         UnreachableError: the API server was away for a minute.
         ApiError: any other refusal.
     """
-    known: dict[Key, View] = {}
+    known: dict[Key, V] = {}
     now = asyncio.get_running_loop().time
     backoff, away_since = Backoff(1.0, 10.0), None
     while True:
         try:
             listed = await client.list(
-                VIEWS, selection.namespace, labels=selection.labels, fields=selection.fields
+                resource, selection.namespace, labels=selection.labels, fields=selection.fields
             )
             backoff.reset()
             away_since = None
             for change in _compare(known, listed.items):
                 yield change
-            async for change in _watch(client, selection, known, listed.resource_version):
+            async for change in _watch(client, resource, selection, known, listed.resource_version):
                 yield change
         except GoneError:
             continue
@@ -61,11 +63,15 @@ async def changes(client: "Client", selection: Selection) -> AsyncGenerator[Chan
 
 
 async def _watch(
-    client: "Client", selection: Selection, known: dict[Key, View], version: str
-) -> AsyncGenerator[Change]:
+    client: "Client",
+    resource: Resource[V],
+    selection: Selection,
+    known: dict[Key, V],
+    version: str,
+) -> AsyncGenerator[Event[V]]:
     while True:
         watch = client.watch(
-            VIEWS,
+            resource,
             selection.namespace,
             resource_version=version,
             labels=selection.labels,
@@ -78,29 +84,25 @@ async def _watch(
                     continue
                 if event.type == "DELETED":
                     known.pop(event.key, None)
-                    yield _change("DELETED", event.object)
+                    yield "DELETED", event.object
                     continue
                 is_new = event.key not in known
                 known[event.key] = event.object
-                yield _change("ADDED" if is_new else "MODIFIED", event.object)
+                yield "ADDED" if is_new else "MODIFIED", event.object
 
 
-def _compare(known: dict[Key, View], items: list[View]) -> list[Change]:
+def _compare(known: dict[Key, V], items: list[V]) -> list[Event[V]]:
     """What a list changes in what is known, which is brought up to date."""
     found = {each.metadata.key: each for each in items}
-    made: list[Change] = []
+    made: list[Event[V]] = []
     for key, before in tuple(known.items()):
         after = found.get(key)
         if after is None or after.metadata.uid != before.metadata.uid:
-            made.append(_change("DELETED", known.pop(key)))
+            made.append(("DELETED", known.pop(key)))
     for key, after in found.items():
         if key not in known:
-            made.append(_change("ADDED", after))
+            made.append(("ADDED", after))
         elif known[key].metadata.resource_version != after.metadata.resource_version:
-            made.append(_change("MODIFIED", after))
+            made.append(("MODIFIED", after))
     known.update(found)
     return made
-
-
-def _change(kind: str, view: View) -> Change:
-    return Change(type=kind, sharepod=SharePodState.of(view))  # type: ignore[arg-type]

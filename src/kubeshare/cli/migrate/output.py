@@ -1,12 +1,13 @@
 """Formats plans as text and as fields of a JSON object."""
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Final
 
 from kubeshare.api.types.constants import ANNOTATION_PUBLISHED_LABELS
 from kubeshare.cli.migrate.going_back import GivenBack
 from kubeshare.cli.migrate.model import LegacyPod, NodePlan, Plan
 from kubeshare.cli.migrate.names import shortened
+from kubeshare.cli.output import aligned
 from kubeshare.core.units import format_memory, format_share
 from kubeshare.dialects.families import GPUSHARE, VCUDA
 
@@ -116,7 +117,7 @@ def _stop_plugin(node: NodePlan) -> str:
 def _node_text(system: str, node: NodePlan) -> str:
     rows = [_HEADER, *map(_pod_row, node.pods)] if node.pods else []
     lines = [f"{node.name}: {_STATES[node.state]}"]
-    lines += [f"  {line}" for line in _aligned(rows)]
+    lines += [f"  {line}" for line in aligned(rows)]
     lines += [f"  problem: {problem}" for problem in node.problems]
     lines += [f"  next: {step}" for step in next_steps(system, node)]
     return "\n".join(lines)
@@ -160,10 +161,3 @@ def _pod_fields(pod: LegacyPod) -> dict[str, Any]:
             for record in pod.records
         ],
     }
-
-
-def _aligned(rows: Sequence[Sequence[str]]) -> Iterable[str]:
-    widths = [max(map(len, column)) + 2 for column in zip(*rows, strict=True)]
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        yield "".join(cells).rstrip()

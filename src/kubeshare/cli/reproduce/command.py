@@ -54,7 +54,7 @@ def reproduce(name: str, seeds: int, plot: Path | None, out: Path | None, output
     if output == "json":
         click.echo(as_json(figure, Provenance.here(seeds)))
     else:
-        click.echo(as_csv(figure).rstrip() if output == "csv" else as_text(figure))
+        click.echo(as_csv(figure) if output == "csv" else as_text(figure))
     if plot is not None:
         draw(figure, plot)
     return 0 if figure.holds else 1

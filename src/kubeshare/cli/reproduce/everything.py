@@ -81,7 +81,7 @@ def _make(name: str, seeds: int, summary: Summary, out: Path) -> None:
 def _keep(figure: Figure, provenance: Provenance, out: Path) -> None:
     json_, csv_, text, picture = (out / f"{figure.name}.{ending}" for ending in _ENDINGS)
     json_.write_text(as_json(figure, provenance) + "\n")
-    csv_.write_text(as_csv(figure))
+    csv_.write_text(as_csv(figure) + "\n")
     text.write_text(as_text(figure) + "\n")
     if not figure.lines:
         return  # a table is its own picture
@@ -92,6 +92,6 @@ def _keep(figure: Figure, provenance: Provenance, out: Path) -> None:
 
 
 def _write(summary: Summary, out: Path) -> None:
-    contents = summary.as_json() + "\n", as_rows(summary), as_page(summary, out)
+    contents = summary.as_json() + "\n", as_rows(summary) + "\n", as_page(summary, out)
     for name, content in zip(_SUMMARY, contents, strict=True):
         (out / name).write_text(content)

@@ -1,14 +1,13 @@
 """A figure as text, JSON, CSV and picture."""
 
-import csv
-import io
 import json
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 
 import click
 import msgspec
 
+from kubeshare.cli.output import aligned, csv_text
 from kubeshare.cli.reproduce.provenance import Provenance
 from kubeshare.simulator.figures.figure import Figure
 from kubeshare.simulator.measurements import Estimate
@@ -27,8 +26,9 @@ def as_text(figure: Figure) -> str:
     """Its points or rows as a table, the claims, and what the paper leaves open."""
     unit = f" ({figure.y})" if figure.y else ""
     lines = [f"{figure.heading}: {figure.title}{unit}"]
-    lines += aligned([[figure.x, *figure.lines], *_rows(figure)], str.rjust)
-    lines += aligned(figure.table, str.ljust)
+    points = list(_rows(figure))
+    lines += aligned([[figure.x, *figure.lines], *points], words=0) if points else []
+    lines += aligned(figure.table) if len(figure.table) > 1 else []
     for claim in figure.claims:
         lines.append(f"{'holds' if claim.holds else 'FAILS'}: {claim.paper}")
         lines.append(f"       here: {claim.here}")
@@ -48,25 +48,14 @@ def as_json(figure: Figure, provenance: Provenance) -> str:
 
 def as_csv(figure: Figure) -> str:
     """A row for each point (line, x, mean, half width of the interval), or the table's rows."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
     if figure.table and not figure.lines:
-        rows.writerows(figure.table)
-        return text.getvalue()
-    rows.writerow(["line", "x", "mean", "half_width"])
-    for name, points in figure.lines.items():
-        for point in points:
-            width = "" if point.y.half_width is None else point.y.half_width
-            rows.writerow([name, _x(figure, point.x), point.y.mean, width])
-    return text.getvalue()
-
-
-def aligned(rows: Sequence[Sequence[str]], justify: Callable[[str, int], str]) -> list[str]:
-    """Rows with columns of one width; none if there is only a header."""
-    if len(rows) <= 1:
-        return []
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return ["  ".join(map(justify, row, widths)).rstrip() for row in rows]
+        return csv_text(figure.table)
+    rows = [
+        [name, _x(figure, point.x), point.y.mean, point.y.half_width]
+        for name, points in figure.lines.items()
+        for point in points
+    ]
+    return csv_text([["line", "x", "mean", "half_width"], *rows])
 
 
 def draw(figure: Figure, path: Path) -> None:

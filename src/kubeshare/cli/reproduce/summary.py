@@ -1,7 +1,5 @@
 """What came of all figures: paper, ours, and why they differ."""
 
-import csv
-import io
 import json
 import textwrap
 from collections.abc import Iterator, Sequence
@@ -10,6 +8,7 @@ from typing import Final, NamedTuple
 
 import msgspec
 
+from kubeshare.cli.output import csv_text
 from kubeshare.cli.reproduce.provenance import Provenance
 from kubeshare.simulator.figures.figure import Figure
 
@@ -84,11 +83,7 @@ def as_table(summary: Summary) -> str:
 
 def as_rows(summary: Summary) -> str:
     """A CSV row for each claim."""
-    text = io.StringIO()
-    rows = csv.writer(text, lineterminator="\n")
-    rows.writerow(Row._fields)
-    rows.writerows(summary.rows())
-    return text.getvalue()
+    return csv_text([Row._fields, *summary.rows()])
 
 
 def as_page(summary: Summary, folder: Path) -> str:

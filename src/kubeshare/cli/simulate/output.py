@@ -1,7 +1,6 @@
 """Results of simulations as text, JSON and CSV."""
 
 import csv
-import io
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
@@ -10,6 +9,7 @@ from typing import Any, Final, TextIO
 
 import msgspec
 
+from kubeshare.cli.output import aligned, csv_text
 from kubeshare.simulator.control_numbers import ControlNumbers, Latency
 from kubeshare.simulator.engine.simulation import Ended
 from kubeshare.simulator.experiment import Run, differences, estimates
@@ -80,11 +80,7 @@ def as_text(results: Results) -> str:
         less, more = results.compared or ("", "")
         cells = [_cell(of[key], factor, shown) for _, key, factor, shown in _SHOWN]
         lines.append([f"{more} - {less}", *cells])
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    rows = [
-        "  ".join([line[0].ljust(widths[0]), *map(str.rjust, line[1:], widths[1:])])
-        for line in lines
-    ]
+    rows = aligned(lines, words=1)
     first = results.runs[0].summary
     seeds = max(map(len, results.by_policy().values()))
     counts = _count(first.arrived, "job"), _count(results.gpus, "GPU"), _count(seeds, "run")
@@ -125,14 +121,12 @@ def as_json(results: Results) -> str:
 
 def as_csv(results: Results) -> str:
     """A line for each run."""
-    text = io.StringIO()
     fields = Summary.__struct_fields__
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow(["policy", "seed", *fields])
-    for run in results.runs:
-        values = [getattr(run.summary, name) for name in fields]
-        writer.writerow([run.policy, run.seed, *values])
-    return text.getvalue().removesuffix("\n")
+    rows = [
+        [run.policy, run.seed, *(getattr(run.summary, name) for name in fields)]
+        for run in results.runs
+    ]
+    return csv_text([["policy", "seed", *fields], *rows])
 
 
 FORMATS: Final[Mapping[str, Callable[[Results], str]]] = {

@@ -1,11 +1,10 @@
 """Formats what was used as a table, as JSON and as CSV."""
 
-import csv
-import io
 import json
 from fractions import Fraction
 from typing import Any
 
+from kubeshare.cli.output import aligned, csv_text
 from kubeshare.client.usage.accounts import Usage
 from kubeshare.core.usage.report import Row
 
@@ -42,13 +41,8 @@ def as_json(usage: Usage) -> str:
 
 def as_csv(usage: Usage) -> str:
     """A line with the names, and one for each row; without a price, the cost is empty."""
-    text = io.StringIO()
-    writer = csv.writer(text, lineterminator="\n")
-    writer.writerow([*usage.by, *COLUMNS])
-    for row in usage.rows:
-        values = _fields(usage, row).values()
-        writer.writerow([_cell(value) for value in values])
-    return text.getvalue().rstrip("\n")
+    rows = [_fields(usage, row).values() for row in usage.rows]
+    return csv_text([[*usage.by, *COLUMNS], *rows])
 
 
 def as_table(usage: Usage) -> str:
@@ -66,7 +60,7 @@ def as_table(usage: Usage) -> str:
         *usage.notes,
         *([INCOMPLETE] if not all(row.complete for row in usage.rows) else []),
     ]
-    return "\n".join([*_aligned(lines, len(usage.by)), "", *notes])
+    return "\n".join([*aligned(lines, len(usage.by)), "", *notes])
 
 
 def _fields(usage: Usage, row: Row) -> dict[str, Any]:
@@ -88,15 +82,6 @@ def _number(value: Fraction) -> float:
     return float(round(value, 6))
 
 
-def _cell(value: object) -> object:
-    """A value of CSV: text that a spreadsheet would calculate is marked as text."""
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, str) and value[:1] in "=+-@" and value:
-        return f"'{value}"
-    return value
-
-
 def _line(row: Row, *, has_cost: bool) -> list[str]:
     seconds = (row.requested_gpu_seconds, row.held_gpu_seconds, row.used_gpu_seconds)
     cost = "" if row.cost is None else f"{float(row.cost):.2f}"
@@ -108,18 +93,6 @@ def _line(row: Row, *, has_cost: bool) -> list[str]:
         str(row.allocations),
         str(row.running),
         "yes" if row.complete else "no",
-    ]
-
-
-def _aligned(lines: list[list[str]], words: int) -> list[str]:
-    """The first columns are words, the others numbers."""
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return [
-        "  ".join(
-            cell.ljust(width) if number < words else cell.rjust(width)
-            for number, (cell, width) in enumerate(zip(line, widths, strict=True))
-        )
-        for line in lines
     ]
 
 
