@@ -14,7 +14,7 @@ from fakes.cluster.quotas import label_gpus, limit
 from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
 from kubeshare.cli.explain import command
 from kubeshare.cli.main import main
-from kubeshare.client.explain.cluster_reader import NotInstalledError
+from kubeshare.client.errors import NotInstalledError
 from kubeshare.client.explain.finding import Finding, NothingToExplainError, find_out
 from kubeshare.core.decision import Decision
 from kubeshare.core.ledger.device import FreeGpu, SelectableGpu

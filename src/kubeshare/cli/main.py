@@ -44,6 +44,10 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "kubeshare.cli.reproduce.command:reproduce",
             "Run figures and tables of the papers again.",
         ),
+        "get": (
+            "kubeshare.cli.get.command:get",
+            "List SharePods, vGPUs and nodes.",
+        ),
         "explain": (
             "kubeshare.cli.explain.command:explain",
             "Say where a pod of a cluster went or would go, and why not elsewhere.",

@@ -13,6 +13,7 @@ from kubeshare.client.cluster import Cluster
 from kubeshare.client.errors import (
     DeletedError,
     FailedError,
+    NotInstalledError,
     UnschedulableError,
     WaitError,
     WaitTimeoutError,
@@ -47,6 +48,7 @@ __all__ = [
     "InvalidError",
     "InvalidValueError",
     "NotFoundError",
+    "NotInstalledError",
     "SharePod",
     "SharePodState",
     "SyncCluster",

@@ -1,4 +1,4 @@
-"""Why waiting for a SharePod ends without success."""
+"""Errors of the client: why waiting ends without success, and what is not there."""
 
 from typing import Final
 
@@ -9,6 +9,15 @@ HOPELESS: Final = frozenset({Reason.NEVER_FITS, Reason.INVALID})
 """Reasons of the condition ``Scheduled`` that last until the SharePod or the cluster is changed."""
 REFUSED: Final = frozenset({Reason.INVALID_POD, Reason.POD_FAILED})
 """Reasons of the condition ``Ready`` after which no other pod is created."""
+
+
+class NotInstalledError(Exception):
+    """KubeShare is not installed on the cluster."""
+
+    exit_code = 3
+
+    def __init__(self) -> None:
+        super().__init__("this cluster has no KubeShare: `kubeshare install` puts it there")
 
 
 class WaitError(Exception):

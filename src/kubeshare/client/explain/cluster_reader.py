@@ -20,6 +20,7 @@ from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.gpu_quota import GPUQUOTAS
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
 from kubeshare.api.upgrades import without_outdated_agents
+from kubeshare.client.errors import NotInstalledError
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.ledger.ledger import Ledger
@@ -33,12 +34,6 @@ from kubeshare.kube.resources import CONFIG_MAPS, Raw, Resource
 
 if TYPE_CHECKING:
     from kubeshare.kube.client.client import Client
-
-
-class NotInstalledError(Exception):
-    """KubeShare is not installed on the cluster."""
-
-    exit_code = 3
 
 
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
@@ -116,9 +111,7 @@ async def read(client: "Client", chosen: Policy, namespace: str, now: datetime) 
     try:
         vgpus = (await client.list(VGPUS.into(VGPU))).items
     except NotFoundError as error:
-        raise NotInstalledError(
-            "this cluster has no KubeShare: `kubeshare install` puts it there"
-        ) from error
+        raise NotInstalledError from error
     nodes = (await client.list(core_v1.NODES)).items
     pods = (await client.list(core_v1.PODS)).items
     configuration = await _configuration(client)

@@ -1,0 +1,1 @@
+"""`kubeshare get`: lists SharePods, vGPUs and nodes."""
