@@ -1,4 +1,4 @@
-"""Errors of the client: why waiting ends without success, and what is not there."""
+"""Errors of the client: why waiting fails, and what is not there."""
 
 from typing import Final
 
