@@ -50,18 +50,20 @@ def test_plan_refuses_what_does_not_fit_and_asks_again_after_a_release(
     assert (third["event"], third["decision"], third["gpus"]) == (1, "bound", ["0"])
 
 
+@pytest.mark.parametrize("tier", ["core", "control"])
 @pytest.mark.parametrize(
     ("source", "words"), [(RAISING, RAISED), (f"{HEAD}    return 7\n", f"{WHO} answered with int")]
 )
-def test_sim_ends_because_the_numbers_would_mean_nothing(
+def test_sim_ends_because_the_numbers_would_mean_nothing(  # noqa: PLR0917 - fixtures
     source: str,
     words: str,
+    tier: str,
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     capsys: pytest.CaptureFixture[str],
 ) -> None:
     install_policy(tmp_path, monkeypatch, source)
-    assert main(["sim", "--jobs", "5", "--policy", "house"]) == 2
+    assert main(["sim", "--jobs", "5", "--policy", "house", "--tier", tier]) == 2
     error = capsys.readouterr().err
     assert error.startswith(f"kubeshare: {words}")
     assert "; it was asked about " in error

@@ -36,7 +36,7 @@ from kubeshare.simulator.control_tier.stored import ENDED, Raw, holders, owners
 from kubeshare.simulator.engine.progress import Running
 from kubeshare.simulator.engine.sharing import Sharing
 from kubeshare.simulator.engine.simulation import Ended, OnEnd, Settings
-from kubeshare.simulator.errors import SimulationError
+from kubeshare.simulator.errors import PolicyError, SimulationError
 from kubeshare.simulator.experiment import Progress
 from kubeshare.simulator.jobs import Job
 from kubeshare.simulator.measurements import Measurements
@@ -95,6 +95,7 @@ class ControlSimulation:
         self._changed_s = 0.0  # when a job was last placed or ended
         self._versions = count()
         self._beside: set[asyncio.Task[None]] = set()
+        self._policy_failure = ""
         self.measured = Measurements()
         self.control = ControlMeasurements(self._server)
         self._server.storage.after_change.append(self._note)
@@ -105,6 +106,7 @@ class ControlSimulation:
         Raises:
             SimulationError: a job asks for what only the core tier simulates, or an earlier one
                 arrives after it.
+            PolicyError: the policy raised an error, or chose what does not fit.
         """
         for name in PROGRAMS:
             self._programs.start(name)
@@ -123,6 +125,8 @@ class ControlSimulation:
             while self._ends or self._now() < self._changed_s + _QUIET:
                 left = self._changed_s + _QUIET - self._now()
                 await asyncio.sleep(max(1.0, left))
+                if self._policy_failure:
+                    raise PolicyError(self._policy_failure)
         finally:
             for task in tuple(self._beside):
                 task.cancel()
@@ -231,6 +235,8 @@ class ControlSimulation:
             return
         conditions = {each["type"]: each for each in status.get("conditions", ())}
         scheduled: Raw = conditions.get(CONDITION_SCHEDULED, {})
+        if scheduled.get("reason") == Reason.POLICY_FAILED:
+            self._policy_failure = f"{scheduled['message']}; it was asked about {path.name}"
         if scheduled.get("status") == "False" and scheduled["reason"] in _NEVER:
             self._jobs.pop(uid, None)
             self.measured.refuse(scheduled["message"])
