@@ -1,6 +1,7 @@
 """An API server that has our CRDs and policies, with its own namespace per test."""
 
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
@@ -10,6 +11,7 @@ import yaml
 from deploy.pod_namespace import DEVICES, SCHEDULER, Namespace
 from kubeshare.install import manifests
 from kubeshare.lab.control_plane.api_server import ApiServer, wait_until
+from kubeshare.lab.control_plane.kubeconfig import write_kubeconfig
 from kubeshare.lab.errors import LabError
 
 CLUSTER_KINDS = {
@@ -158,3 +160,28 @@ def space(cluster: ApiServer) -> Iterator[Namespace]:
     )
     yield Namespace(cluster, name)
     cluster.kubectl("delete", "pods", "--all", "-n", name, "--grace-period=0", "--force")
+
+
+@pytest.fixture
+def editor(cluster: ApiServer, namespace: str, tmp_path: Path) -> Path:
+    """The kubeconfig of a user who has the role edit in the namespace and no other."""
+    name = f"editor-{namespace}"
+    # No controller gives the role edit here what our role for it has.
+    for role in ("edit", "kubeshare-view", "kubeshare-edit"):
+        binding = ("create", "rolebinding", f"{role}-of-test", f"--clusterrole={role}")
+        cluster.kubectl(*binding, f"--user={name}", "-n", namespace)
+    ours = [one for one in manifests.load(manifests.Options()) if one["kind"] == "ClusterRole"]
+    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(ours))
+    may = ("auth", "can-i", "get", "shp", "-n", namespace, f"--as={name}")
+    wait_until(lambda: _is_allowed(cluster, *may), "the rights")
+    user = cluster.authority.identity(name, name)
+    authority = cluster.authority.certificate
+    return write_kubeconfig(tmp_path / "config", name, cluster.settings.url, authority, user)
+
+
+def _is_allowed(cluster: ApiServer, *arguments: str) -> bool:
+    try:
+        cluster.kubectl(*arguments)
+    except LabError:
+        return False
+    return True

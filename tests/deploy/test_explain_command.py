@@ -10,10 +10,7 @@ import yaml
 
 from fakes import manifests as fakes
 from kubeshare.cli.main import main
-from kubeshare.install import manifests
-from kubeshare.lab.control_plane.api_server import ApiServer, wait_until
-from kubeshare.lab.control_plane.kubeconfig import write_kubeconfig
-from kubeshare.lab.errors import LabError
+from kubeshare.lab.control_plane.api_server import ApiServer
 
 pytestmark = pytest.mark.apiserver
 
@@ -80,31 +77,6 @@ def test_it_says_where_a_sharepod_would_go_or_why_it_cannot(
     assert main(["explain", "nobody", *options]) == 2
     assert f"no SharePod or pod nobody in namespace {namespace}" in capsys.readouterr().err
     assert cluster.kubectl("get", "shp,vgpu,events", "-A", "-o", "yaml") == before
-
-
-@pytest.fixture
-def editor(cluster: ApiServer, namespace: str, tmp_path: Path) -> Path:
-    """The kubeconfig of a user who has the role edit in the namespace and no other."""
-    name = f"editor-{namespace}"
-    # No controller gives the role edit here what our role for it has.
-    for role in ("edit", "kubeshare-view", "kubeshare-edit"):
-        binding = ("create", "rolebinding", f"{role}-of-test", f"--clusterrole={role}")
-        cluster.kubectl(*binding, f"--user={name}", "-n", namespace)
-    ours = [one for one in manifests.load(manifests.Options()) if one["kind"] == "ClusterRole"]
-    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(ours))
-    may = ("auth", "can-i", "get", "shp", "-n", namespace, f"--as={name}")
-    wait_until(lambda: _is_allowed(cluster, *may), "the rights")
-    user = cluster.authority.identity(name, name)
-    authority = cluster.authority.certificate
-    return write_kubeconfig(tmp_path / "config", name, cluster.settings.url, authority, user)
-
-
-def _is_allowed(cluster: ApiServer, *arguments: str) -> bool:
-    try:
-        cluster.kubectl(*arguments)
-    except LabError:
-        return False
-    return True
 
 
 def test_who_may_edit_one_namespace_is_told_what_he_may_not_read_and_nothing_of_others(

@@ -28,6 +28,11 @@ SHY = f"""{HEAD}    held = [each.name for gpu in ledger.devices.values() for eac
     [
         (RAISING, f"{WHO} raised ZeroDivisionError: oh (line 6 of house_policy)"),
         (f"{HEAD}    return None\n", f"{WHO} answered with NoneType, which is no Decision"),
+        # Its words differ each time, as those with an address in memory do.
+        (
+            f"import itertools\nCALLS = itertools.count()\n{HEAD}    raise KeyError(next(CALLS))\n",
+            WHO,
+        ),
     ],
 )
 def test_its_demands_wait_and_say_what_it_did(

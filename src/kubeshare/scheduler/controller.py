@@ -158,9 +158,7 @@ class Scheduler:
             bind = partial(context.binder.bind, requester, demand, node, devices)
             return await self._bind(requester, bind)
         if failed:
-            # Nobody is evicted for it, and no change is suggested: only the policy could say whom.
-            renew = await context.binder.mark_unschedulable(requester, Reason.POLICY_FAILED, failed)
-            return earliest(context.candidates.next_retry([requester]), renew)
+            return await self._wait_for_policy(requester, failed)
         if decision.outcome == "rejected" and not eligible.outdated:
             explanation = Explanation(ledger, partial(explain, ledger, demand, decision))
             renew = await context.binder.mark_unschedulable(
@@ -179,6 +177,20 @@ class Scheduler:
         )
         explanation = Explanation(ledger, message, suggest)
         return await self._wait_for_room(requester, demand, decision, eligible, explanation)
+
+    async def _wait_for_policy(self, requester: Requester, failed: str) -> RequeueAfter | None:
+        """Report a policy that failed, and try again when the cluster changes.
+
+        Nobody is evicted and no change is suggested: only the policy could say whom, and which.
+        The first message stays. A policy may raise other words each time, and a plain pod whose
+        condition changes is scheduled again.
+        """
+        binder = self._context.binder
+        if requester.shows(Reason.POLICY_FAILED):
+            binder.await_room(requester)
+        else:
+            await binder.mark_unschedulable(requester, Reason.POLICY_FAILED, failed)
+        return self._context.candidates.next_retry([requester])
 
     async def _wait_for_room(
         self,

@@ -21,6 +21,7 @@ from kubeshare.cli.get.command import Options
 from kubeshare.cli.get.kinds import ALIASES, KINDS, age, cell
 from kubeshare.cli.main import main
 from kubeshare.client.errors import NotInstalledError
+from kubeshare.kube.client.errors import ForbiddenError
 from kubeshare.kube.resources import NAMESPACES
 from kubeshare.simulator.control import Fault
 
@@ -149,6 +150,21 @@ def test_a_cluster_without_kubeshare_is_told_so() -> None:
             await show(cluster, "vgpus")
 
     run_scenario(play)
+
+
+def test_kinds_that_may_not_be_read_are_named(capsys: pytest.CaptureFixture[str]) -> None:
+    async def play(cluster: FakeCluster) -> None:
+        await one_runs_and_one_waits(cluster)
+        cluster.server.inject(Fault.answer(403, "Forbidden"), resource="vgpus", times=2)
+        await show(cluster, output="json")
+        with pytest.raises(ForbiddenError):
+            await show(cluster, "vgpus")
+
+    run_scenario(play, n1=1)
+    written = capsys.readouterr()
+    kinds = [each["kind"] for each in json.loads(written.out)["items"]]
+    assert kinds == ["SharePod", "SharePod", "GPUNode"]
+    assert written.err.startswith("without vGPUs, which you may not read (")
 
 
 @pytest.mark.parametrize(

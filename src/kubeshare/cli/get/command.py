@@ -13,7 +13,7 @@ from kubeshare.cli.get.kinds import ALIASES, KINDS, Kind
 from kubeshare.cli.get.listing import Listed, Table, as_csv, as_json, as_tables, as_yaml
 from kubeshare.client.errors import NotInstalledError
 from kubeshare.client.watching import Selection, changes
-from kubeshare.kube.client.errors import NotFoundError
+from kubeshare.kube.client.errors import ForbiddenError, NotFoundError
 from kubeshare.kube.clock import utc_now
 
 if TYPE_CHECKING:
@@ -95,13 +95,20 @@ async def _get(
 
 
 async def show(client: "Client", options: Options) -> None:
-    """Print what there is.
+    """Print what there is; of several kinds, those that the user may read.
 
     Raises:
         NotInstalledError: the cluster has no KubeShare.
         ApiError: the cluster cannot be read.
     """
-    found = [await _listed(client, kind, options) for kind in options.kinds]
+    found: list[Listed] = []
+    for kind in options.kinds:
+        try:
+            found.append(await _listed(client, kind, options))
+        except ForbiddenError as error:
+            if len(options.kinds) == 1 or (kind is options.kinds[-1] and not found):
+                raise
+            click.echo(f"without {kind.title}s, which you may not read ({error})", err=True)
     if options.output == "csv":
         click.echo(as_csv(found[0]))
     elif options.output in ("json", "yaml"):

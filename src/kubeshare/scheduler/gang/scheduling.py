@@ -322,6 +322,11 @@ class GangScheduler:
             first, *mates = request.demands
             words += f"; {explain(ledger, first, placement.unplaced, mates=mates)}"
             if failed := failure(placement.unplaced):
+                if all(each.requester.shows(Reason.POLICY_FAILED) for each in members.waiting):
+                    # The first message stays: a policy may raise other words each time.
+                    for each in members.waiting:
+                        self._context.binder.await_room(each.requester)
+                    return GangResult()
                 return await self._wait(members, Reason.POLICY_FAILED, failed)
         result = await self._wait(members, Reason.GANG_NO_ROOM, words, ledger)
         self._nominated.add(members.key)
