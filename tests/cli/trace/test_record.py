@@ -13,11 +13,11 @@ import pytest
 
 from deadlines import eventually
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS
-from kubeshare.cli.explain.cluster_reader import NotInstalledError
 from kubeshare.cli.main import main
 from kubeshare.cli.trace import recorder, recording
 from kubeshare.cli.trace.command import nodes_file
 from kubeshare.cli.trace.recorder import Counts
+from kubeshare.client.errors import NotInstalledError
 from kubeshare.core.units import GI
 from kubeshare.kube import logs
 from kubeshare.kube.client.client import Client

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 import click
 
 from kubeshare.cli.simulate.bar import elapsed_time
-from kubeshare.cli.usage.period import parse_period
+from kubeshare.client.usage.period import parse_period
 
 if TYPE_CHECKING:
     from kubeshare.cli.trace.recorder import Counts

@@ -6,10 +6,10 @@ from typing import Final
 
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, GPUNode
-from kubeshare.cli.explain.cluster_reader import NotInstalledError
 from kubeshare.cli.trace.nodes import simulated_nodes, usual_gpu_bytes
 from kubeshare.cli.trace.pseudonyms import Pseudonyms
 from kubeshare.cli.trace.recorder import Counts, Recorder, only_gpus
+from kubeshare.client.errors import NotInstalledError
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError
@@ -45,9 +45,7 @@ async def record(client: Client, path: Path, nodes_path: Path, stop: asyncio.Eve
         gpunodes = (await client.list(GPUNODES.into(GPUNode))).items
         await client.latest_version(SHAREPODS)
     except NotFoundError as error:
-        raise NotInstalledError(
-            "this cluster has no KubeShare: `kubeshare install` puts it there"
-        ) from error
+        raise NotInstalledError from error
     await client.latest_version(PODS)  # a role that is missing shows at once
     nodes = simulated_nodes((await client.list(core_v1.NODES)).items, gpunodes, pseudonyms)
     write_rows(nodes_path, NODE_COLUMNS, map(node_row, nodes))
