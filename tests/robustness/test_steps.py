@@ -12,13 +12,16 @@ from contextlib import contextmanager, suppress
 from typing import Any
 
 import pytest
+from msgspec import structs
 
 from fakes import manifests
 from fakes.cluster import FakeCluster, run_scenario
 from kubeshare.api.owned_nodes import static_name
-from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
+from kubeshare.api.state.namespace_usage import NamespaceUsage
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS
 from kubeshare.core.policies import policy
 from kubeshare.device_manager.program import device_manager_program
+from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.gc_tuning import collections_paused
 from kubeshare.kube.controller.runtime import Program
@@ -162,3 +165,31 @@ def test_a_large_gang(fits: bool) -> None:
         assert bound == (size if fits else 0)
 
     run_scenario(main)
+
+
+@pytest.mark.parametrize("watching", [True, False])
+def test_counting_what_a_namespace_holds(watching: bool) -> None:
+    """At the first question about it, and when its own write is not in the watch in time."""
+    holders = [manifests.holder(f"h{number}", namespace="default") for number in range(40)]
+
+    def full(number: int) -> Raw:
+        return vgpu(number) | {"status": {"phase": "Active", "holders": holders}}
+
+    server = GeneratedLists({VGPUS: Generated(GPUS, full)})
+
+    async def main() -> None:
+        client = server.client("program")
+        reflector: Reflector[VGPU] = Reflector(client, VGPUS.into(VGPU))
+        usage = NamespaceUsage(client, reflector)
+        running = asyncio.create_task(reflector.run())
+        await reflector.wait_for_sync()
+        [first, *_] = reflector.store.snapshot().values()
+        written = first.metadata.resource_version if watching else "2"
+        metadata = structs.replace(first.metadata, resource_version=written)
+        with bounded(server):
+            asked = usage.after(structs.replace(first, metadata=metadata), "default")
+            held = (await asyncio.create_task(asked)).holders
+        assert sum(held.values()) == GPUS * len(holders)
+        running.cancel()
+
+    run_virtual(main())

@@ -4,12 +4,14 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 from typing import Any
 
+import msgspec
 import pytest
 
 from fakes import manifests
 from kubeshare.api.quotas.policy import Quotas
 from kubeshare.api.quotas.usage_check import QuotaCheck
 from kubeshare.api.state import namespace_usage
+from kubeshare.api.state.namespace_usage import NamespaceUsage
 from kubeshare.api.state.vgpu_store import StaleDecisionError, VGPUStore
 from kubeshare.api.types.v1 import VGPU, VGPUS
 from kubeshare.core.decision import Decision
@@ -19,6 +21,7 @@ from kubeshare.core.quota.rows import Place
 from kubeshare.core.quota.slots import MAX_SLOTS
 from kubeshare.core.units import GI
 from kubeshare.kube.cache.reflector import Reflector
+from kubeshare.kube.meta import Key
 from kubeshare.simulator.control import FakeApiServer, run_virtual
 
 Scenario = Callable[[FakeApiServer, VGPUStore, VGPUStore], Awaitable[None]]
@@ -125,3 +128,55 @@ def test_two_programs_do_not_take_the_last_slot_of_a_namespace_both() -> None:
 
     free = NamespaceQuota(name="none")
     with_two_programs(scenario, watching=False, quota=free, holders=[victim, *own])
+
+
+def stored(name: str, version: int, namespace: str = "d", holders: int = 1) -> VGPU:
+    own = [manifests.holder(f"{name}-{number}", namespace=namespace) for number in range(holders)]
+    made = manifests.vgpu(name, "n1", *own, memoryBytes=GI)
+    made["metadata"] |= {"uid": f"{name}-{version}", "resourceVersion": str(version)}
+    return msgspec.convert(made, VGPU)
+
+
+def test_what_changes_while_it_is_counted_is_counted_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(namespace_usage, "VGPUS_AT_ONCE", 1)
+
+    async def main() -> None:
+        client = FakeApiServer().client()
+        reflector: Reflector[VGPU] = Reflector(client, VGPUS.into(VGPU))
+        store, usage = reflector.store, NamespaceUsage(client, reflector)
+        names = [f"v{number:02}" for number in range(40)]
+        reflector._notify(store.replace(stored(name, 1, holders=2) for name in names))
+        counting = asyncio.create_task(usage.after(stored(names[1], 1), "d"))
+        for number, name in enumerate(names):
+            await asyncio.sleep(0)
+            gone = stored(name, 2, holders=0)
+            for changed in [gone] if number % 2 else [gone, stored(name, 3, holders=3)]:
+                reflector._notify(store.put(changed))
+            if not number % 4:
+                reflector._notify(store.remove(Key("", name)))
+            assert number or not counting.done()
+        await counting
+        last = stored(names[1], 2)
+        held = await usage.after(last, "d")
+        assert sum(held.holders.values()) == 10 * 3
+        assert held == await NamespaceUsage(client, reflector).after(last, "d")
+
+    run_virtual(main())
+
+
+def test_a_namespace_that_nobody_asks_for_is_forgotten() -> None:
+    async def main() -> None:
+        client = FakeApiServer().client()
+        reflector: Reflector[VGPU] = Reflector(client, VGPUS.into(VGPU))
+        usage = NamespaceUsage(client, reflector)
+        written = stored("v", 1)
+        reflector._notify(reflector.store.put(written))
+        for number in range(100):
+            await usage.after(written, f"namespace-{number}")
+            await usage.after(written, "d")
+            await asyncio.sleep(namespace_usage.FORGET_SECONDS / 10)
+        assert len(usage._counts) <= 12
+        reflector._notify(reflector.store.put(stored("v", 2, "namespace-0")))
+        assert (await usage.after(stored("v", 2), "namespace-0")).held.micros == 1
+
+    run_virtual(main())

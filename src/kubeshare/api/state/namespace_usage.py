@@ -4,11 +4,15 @@ Two programs that decide at one moment do not see each other's shares, so a name
 could get both. The API server orders their writes, and a watch delivers them in that order. So
 each waits until its own write is delivered and looks at the sum of that moment: the later writer
 sees the share of the earlier one.
+
+The holders of a namespace are counted when it is asked for: first all of them, in steps between
+which other tasks run, then each change. A namespace that nobody asks for any more is forgotten, for
+instance one that is gone or has no quota any more.
 """
 
 import asyncio
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping
 from operator import attrgetter
 from typing import Final, NamedTuple
 
@@ -20,9 +24,12 @@ from kubeshare.kube.client.client import Client
 
 WATCH_SECONDS: Final = 2.0
 """Seconds to wait for a watch; then all vGPUs are read instead."""
+FORGET_SECONDS: Final = 600.0
+"""Seconds without a question after which the counts of a namespace are dropped."""
+VGPUS_AT_ONCE: Final = 100
+"""vGPUs that are counted before other tasks run."""
 
 _VGPUS: Final = VGPUS.into(VGPU)
-_NAMESPACE: Final = attrgetter("namespace")
 _GROUP: Final = attrgetter("group")
 
 
@@ -49,35 +56,59 @@ class Usage(NamedTuple):
     holders: Mapping[Where, int]
 
 
-class _Places:
-    """Counts the holders of a namespace by place."""
+class _Counts:
+    """Counts the holders of a namespace by place.
 
-    def __init__(self) -> None:
+    Args:
+        namespace: the namespace.
+        vgpus: names of the vGPUs that exist; they are counted one by one.
+
+    Attributes:
+        asked: when somebody asked last, in seconds.
+        uncounted: names of the vGPUs that are not counted yet.
+    """
+
+    def __init__(self, namespace: str, vgpus: Collection[str]) -> None:
+        self.asked = 0.0
+        self.uncounted = set(vgpus)
+        self._namespace = namespace
+        self._held = Held()
         self._micros: Counter[Where] = Counter()
         self._holders: Counter[Where] = Counter()
 
-    def add(self, vgpu: VGPU, namespace: str, sign: int) -> None:
+    def add(self, vgpu: VGPU, sign: int = 1) -> None:
         """Add the holders of a vGPU, or remove them where ``sign`` is -1."""
         spec = vgpu.spec
-        own = [holder for holder in vgpu.status.holders if holder.namespace == namespace]
+        own = [holder for holder in vgpu.status.holders if holder.namespace == self._namespace]
+        if not own:
+            return
         grouped = [holder for holder in own if holder.group]
         of_all = charges(own, spec.memory_bytes, lambda _: "")
+        self._held = self._held.plus(sign * of_all[""].micros, sign * of_all[""].memory_bytes)
         for group, held in (of_all | charges(grouped, spec.memory_bytes, _GROUP)).items():
             self._micros[Where(spec.node_name, spec.model, group)] += sign * held.micros
         for holder in own:
             self._holders[Where(spec.node_name, spec.model, holder.group)] += sign
 
-    def with_held(self, held: Held) -> Usage:
+    def change(self, name: str, old: VGPU | None, new: VGPU | None) -> None:
+        """Replace what a vGPU held by what it holds; None where it did or does not exist."""
+        if old is not None and name not in self.uncounted:
+            self.add(old, -1)
+        self.uncounted.discard(name)
+        if new is not None:
+            self.add(new)
+
+    def usage(self) -> Usage:
         """The counts at this moment."""
         self._micros, self._holders = +self._micros, +self._holders
-        return Usage(held, dict(self._micros), dict(self._holders))
+        return Usage(self._held, dict(self._micros), dict(self._holders))
 
 
 class _Waiter(NamedTuple):
-    """Who waits for a version of a vGPU, and for which namespace."""
+    """Who waits for a version of a vGPU, and the counts of which namespace."""
 
     version: int
-    namespace: str
+    counts: _Counts
     usage: asyncio.Future[Usage]
 
 
@@ -92,8 +123,7 @@ class NamespaceUsage:
     def __init__(self, client: Client, reflector: Reflector[VGPU]) -> None:
         self._client = client
         self._store = reflector.store
-        self._held: defaultdict[str, Held] = defaultdict(Held)
-        self._places: dict[str, _Places] = {}  # of namespaces that were asked for
+        self._counts: dict[str, _Counts] = {}  # by namespace, the one asked for last at the end
         self._waiters: defaultdict[str, list[_Waiter]] = defaultdict(list)
         reflector.subscribe(self._changed)
 
@@ -103,21 +133,51 @@ class NamespaceUsage:
         Raises:
             ApiError: the watch is late, and the API server does not answer.
         """
-        if namespace not in self._places:
-            self._places[namespace] = _count(self._store.snapshot().values(), namespace)
+        counts = await self._counted(namespace)
         name, version = written.metadata.name, int(written.metadata.resource_version)
         known = self._store.get(name)
         if known is not None and int(known.metadata.resource_version) >= version:
-            return self._now(namespace)
-        waiter = _Waiter(version, namespace, asyncio.get_running_loop().create_future())
+            return counts.usage()
+        waiter = _Waiter(version, counts, asyncio.get_running_loop().create_future())
         self._waiters[name].append(waiter)
         try:
             async with asyncio.timeout(WATCH_SECONDS):
                 return await waiter.usage
         except TimeoutError:
-            return _sum((await self._client.list(_VGPUS)).items, namespace)
+            return await self._listed(namespace)
         finally:
             self._forget(name, waiter)
+
+    async def _counted(self, namespace: str) -> _Counts:
+        """The counts of a namespace, complete."""
+        now = asyncio.get_running_loop().time()
+        counts = self._counts.pop(namespace, None)
+        if counts is None:
+            counts = _Counts(namespace, {key.name for key in self._store.snapshot()})
+        counts.asked = now
+        self._counts[namespace] = counts
+        for name, each in list(self._counts.items()):
+            if each.asked >= now - FORGET_SECONDS:
+                break
+            del self._counts[name]
+        # Several who ask at the same time share the work.
+        while counts.uncounted:
+            for _ in range(min(VGPUS_AT_ONCE, len(counts.uncounted))):
+                vgpu = self._store.get(counts.uncounted.pop())
+                if vgpu is not None:
+                    counts.add(vgpu)
+            await asyncio.sleep(0)
+        return counts
+
+    async def _listed(self, namespace: str) -> Usage:
+        """What a namespace holds according to the API server."""
+        counts = _Counts(namespace, ())
+        listing = await self._client.list(_VGPUS)
+        for number, vgpu in enumerate(listing.items, start=1):
+            counts.add(vgpu)
+            if not number % VGPUS_AT_ONCE:
+                await asyncio.sleep(0)
+        return counts.usage()
 
     def _forget(self, name: str, waiter: _Waiter) -> None:
         left = [each for each in self._waiters.pop(name, ()) if each is not waiter]
@@ -126,41 +186,14 @@ class NamespaceUsage:
 
     def _changed(self, change: Change[VGPU]) -> None:
         is_deleted = change.type == DELETED
-        before = change.old or (change.object if is_deleted else None)
-        for vgpu, sign in ((before, -1), (None if is_deleted else change.object, 1)):
-            if vgpu is not None:
-                self._add(vgpu, sign)
+        old = change.old or (change.object if is_deleted else None)
+        new = None if is_deleted else change.object
+        concerned = {
+            holder.namespace for vgpu in (old, new) if vgpu for holder in vgpu.status.holders
+        }
         metadata = change.object.metadata
+        for namespace in concerned & self._counts.keys():
+            self._counts[namespace].change(metadata.name, old, new)
         for waiter in self._waiters.get(metadata.name, ()):
             if int(metadata.resource_version) >= waiter.version and not waiter.usage.done():
-                waiter.usage.set_result(self._now(waiter.namespace))
-
-    def _add(self, vgpu: VGPU, sign: int) -> None:
-        for namespace, held in _charges(vgpu).items():
-            micros, memory_bytes = sign * held.micros, sign * held.memory_bytes
-            self._held[namespace] = self._held[namespace].plus(micros, memory_bytes)
-            if namespace in self._places:
-                self._places[namespace].add(vgpu, namespace, sign)
-
-    def _now(self, namespace: str) -> Usage:
-        return self._places[namespace].with_held(self._held[namespace])
-
-
-def _charges(vgpu: VGPU) -> dict[str, Held]:
-    """What each namespace is charged for a vGPU."""
-    return charges(vgpu.status.holders, vgpu.spec.memory_bytes, _NAMESPACE)
-
-
-def _count(vgpus: Iterable[VGPU], namespace: str) -> _Places:
-    places = _Places()
-    for vgpu in vgpus:
-        places.add(vgpu, namespace, 1)
-    return places
-
-
-def _sum(vgpus: Sequence[VGPU], namespace: str) -> Usage:
-    held = Held()
-    for vgpu in vgpus:
-        more = _charges(vgpu).get(namespace, Held())
-        held = held.plus(more.micros, more.memory_bytes)
-    return _count(vgpus, namespace).with_held(held)
+                waiter.usage.set_result(waiter.counts.usage())
