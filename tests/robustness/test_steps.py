@@ -7,8 +7,10 @@ as long, so what is refused here is what grows with the cluster: before they yie
 """
 
 import asyncio
+import json
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
+from functools import partial
 from typing import Any
 
 import pytest
@@ -18,16 +20,22 @@ from fakes import manifests
 from fakes.cluster import FakeCluster, run_scenario
 from kubeshare.api.owned_nodes import static_name
 from kubeshare.api.state.namespace_usage import NamespaceUsage
+from kubeshare.api.types.constants import LABEL_FAMILY, VGPU_RESOURCE
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS
 from kubeshare.core.policies import policy
 from kubeshare.device_manager.program import device_manager_program
+from kubeshare.dialects.families import GPUSHARE
+from kubeshare.dialects.gpushare import GPU_MEMORY
+from kubeshare.extender.http.messages import Head
+from kubeshare.extender.program import extender_program
+from kubeshare.extender.service import PREFIX
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.gc_tuning import collections_paused
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.resources import NODES, Raw
 from kubeshare.scheduler.program import scheduler_program
-from kubeshare.simulator.control import run_virtual
+from kubeshare.simulator.control import run_virtual, until
 from kubeshare.simulator.control.generated_lists import Generated, GeneratedLists
 from kubeshare.simulator.control.step_times import GOAL_SECONDS, StepTimes
 
@@ -40,10 +48,11 @@ GIB = 1 << 30
 HALF = 500_000
 
 
-def node(number: int) -> Raw:
+def node(number: int, family: str = "") -> Raw:
     ready = {"type": "Ready", "status": "True"}
     status = {"allocatable": {"nvidia.com/gpu": str(OF_A_NODE)}, "conditions": [ready]}
-    return {"metadata": {"name": f"node-{number}"}, "status": status}
+    labels = {LABEL_FAMILY: family}
+    return {"metadata": {"name": f"node-{number}", "labels": labels}, "status": status}
 
 
 def gpunode(number: int) -> Raw:
@@ -131,6 +140,37 @@ def test_a_start_on_a_large_cluster(program: Callable[[Client], Program]) -> Non
             running.cancel()
             with suppress(asyncio.CancelledError):
                 await running
+
+    run_virtual(main())
+
+
+def test_an_extender_on_a_large_cluster() -> None:
+    """It answers only once ledger and indexes are built, so that no call builds them."""
+    nodes = GPUS // OF_A_NODE
+    limits = {GPU_MEMORY: "1", VGPU_RESOURCE: "1"}
+    pod = manifests.pod("p") | {"metadata": {"name": "p", "namespace": "default"}}
+    pod["spec"] = {"containers": [{"name": "c", "resources": {"limits": limits}}]}
+    asked = json.dumps({"Pod": pod, "NodeNames": [f"node-{each}" for each in range(nodes)]})
+    head = Head("POST", f"{PREFIX}/filter")
+    objects = {
+        NODES: Generated(nodes, partial(node, family=GPUSHARE.name)),
+        GPUNODES: Generated(nodes, gpunode),
+        VGPUS: Generated(GPUS, vgpu),
+    }
+    server = GeneratedLists(objects)
+
+    async def main() -> None:
+        extender = extender_program(server.client("program"), instance="test")
+        with bounded(server):
+            async with collections_paused(extender.program.wait_for_sync):
+                running = asyncio.create_task(extender.program.run())
+                await until(lambda: not any(extender.program.not_ready()))
+            answer = await asyncio.create_task(extender.service.answer(head, asked.encode()))
+            await asyncio.sleep(2)
+        assert json.loads(answer.body)["NodeNames"] == []
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
 
     run_virtual(main())
 

@@ -6,6 +6,7 @@ from functools import partial
 from typing import Final
 
 from kubeshare.api.state.informers import start_informers
+from kubeshare.api.state.ledger_cache import Upkeep
 from kubeshare.api.types.constants import DEVICE_MANAGER, MANAGER_DEVICES, SCHEDULER
 from kubeshare.api.upgrades import leader_elector, watch_leader
 from kubeshare.core.policies import Policy
@@ -98,7 +99,7 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
         metrics=metrics,
         wall_clock=wall_clock,
     )
-    informers.keep_ledger(program, partial(attach_indexes, context.policy))
+    informers.keep_ledger(program, Upkeep(partial(attach_indexes, context.policy)))
     pools = NodePools(cluster_state, context.placeholders, context.idle_times)
     reclaimer = Reclaimer(context, pools)
     PoolController(context, pools, reclaimer).register(program)

@@ -23,7 +23,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.messages import asked_for, explain, explain_nodes
 from kubeshare.core.errors import InvalidValueError, PolicyFailedError
 from kubeshare.core.ledger.ledger import Ledger
-from kubeshare.core.policies import policy
+from kubeshare.core.policies import indexes, policy
 from kubeshare.core.policies.by_family import FAMILY_POLICIES
 from kubeshare.core.policies.guard import GuardedPolicy
 from kubeshare.core.policies.scoring import guarded
@@ -80,9 +80,9 @@ class Placement:
         name = FAMILY_POLICIES[family.name]
         self._score = guarded(name, on_failure)
         self._quotas = quotas
-        decides = GuardedPolicy(name, "built in", policy(name), on_failure)
-        self._decide = quotas.within(decides)
-        self._gpu_quotas = quotas.bounded(decides)
+        self._policy = GuardedPolicy(name, "built in", policy(name), on_failure)
+        self._decide = quotas.within(self._policy)
+        self._gpu_quotas = quotas.bounded(self._policy)
 
     def demand(self, pod: Raw) -> Demand | None:
         """What a pod asks for; None if it is of another family, or its SharePod has its share.
@@ -176,9 +176,13 @@ class Placement:
         """Whether a namespace has a quota."""
         return self._quotas.limit(namespace)
 
-    def prepare(self) -> None:
-        """Bring the ledger and the index of the policy up to date, so that no call waits for it."""
-        ledger = self._cluster_state.ledger()
+    def attach_indexes(self, ledger: Ledger) -> None:
+        """Build the indexes that calls need, of an empty ledger."""
+        indexes.attach_indexes(self._policy, ledger)
+        self.refresh_indexes(ledger)
+
+    def refresh_indexes(self, ledger: Ledger) -> None:
+        """Bring those up to date that catch up when they are read."""
         with suppress(PolicyFailedError):  # a call that it concerns says so
             self._score(ledger, _LEAST, ())
 

@@ -2,13 +2,14 @@
 
 import asyncio
 import ssl
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Sequence
 from datetime import datetime
-from functools import partial
 from typing import Final, NamedTuple
 
-from kubeshare.api.state.informers import start_cluster_informers
+from kubeshare.api.state.informers import ClusterInformers, start_cluster_informers
+from kubeshare.api.state.ledger_cache import Upkeep
 from kubeshare.api.types.constants import MANAGER_EXTENDER
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.dialects.families import GPUSHARE, VCUDA, Family
 from kubeshare.extender.binding import Binder
 from kubeshare.extender.http.access import TokenFile
@@ -28,7 +29,7 @@ from kubeshare.kube.controller.runtime import Program
 
 NAME: Final = "kubeshare-extender"
 """The name of the program."""
-PREPARE_SECONDS: Final = 1.0
+LAG_SECONDS: Final = 1.0
 """Seconds between two updates of the ledger while nobody calls."""
 
 
@@ -102,14 +103,27 @@ def extender_program(  # noqa: PLR0913 - its options
     if serving is not None:
         server = HttpServer(serving.port, service, tls=serving.tls, limits=serving.limits)
         program.add_task(server.run)
-    program.add_task(partial(_keep_prepared, program, (placement, vcuda)))
+    _keep_ledger(program, informers, (placement, vcuda))
     return Extender(program, service, server)
 
 
-async def _keep_prepared(program: Program, placements: Iterable[Placement]) -> None:
+def _keep_ledger(
+    program: Program, informers: ClusterInformers, placements: Sequence[Placement]
+) -> None:
     """Let no call build the ledger, which takes a second for 5000 nodes, or catch up for long."""
-    while True:
-        if not any(program.not_ready()):
-            for placement in placements:
-                placement.prepare()
-        await asyncio.sleep(PREPARE_SECONDS)
+
+    def attach(ledger: Ledger) -> None:
+        for placement in placements:
+            placement.attach_indexes(ledger)
+
+    def refresh(ledger: Ledger) -> None:
+        for placement in placements:
+            placement.refresh_indexes(ledger)
+
+    async def note() -> None:
+        built.set()
+
+    built = asyncio.Event()
+    informers.keep_ledger(program, Upkeep(attach, refresh, LAG_SECONDS))
+    program.add_preparation(note)
+    program.add_check(lambda: None if built.is_set() else "the ledger is not built yet")

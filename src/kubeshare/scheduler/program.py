@@ -12,6 +12,7 @@ from kubeshare.api.quotas.gpu_quotas import limits_changed
 from kubeshare.api.quotas.resource_quotas import gpu_limits_changed
 from kubeshare.api.state.assume_cache import AssumeCache
 from kubeshare.api.state.informers import Informers, start_informers
+from kubeshare.api.state.ledger_cache import Upkeep
 from kubeshare.api.state.stripping import strip
 from kubeshare.api.state.unschedulable import UnschedulableQueue
 from kubeshare.api.types import core_v1
@@ -127,7 +128,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
         informers.quotas.within(by_family(policy)),
         lambda: informers.configuration.now().gpuid_scope,
     )
-    informers.keep_ledger(program, partial(attach_indexes, policy))
+    informers.keep_ledger(program, Upkeep(partial(attach_indexes, policy)))
     preemptor = Preemptor(
         client,
         policy,

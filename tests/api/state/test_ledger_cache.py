@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 import samples
 from fakes.objects import GIB, gpunode, holder, node, pod, vgpu
 from kubeshare.api.state import ledger_builder
-from kubeshare.api.state.ledger_cache import ENTRIES_AT_ONCE, MIN_MARKS, LedgerCache
+from kubeshare.api.state.ledger_cache import ENTRIES_AT_ONCE, MIN_MARKS, LedgerCache, Upkeep
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types import v1
 from kubeshare.api.types.core_v1 import (
@@ -327,7 +327,7 @@ def test_built_in_steps_it_equals_one_that_is_built_at_once() -> None:
         _many(cluster)
         attached: list[int] = []
         task = asyncio.create_task(
-            cluster.kept.prepare(lambda ledger: attached.append(len(ledger.devices)))
+            cluster.kept.prepare(Upkeep(lambda ledger: attached.append(len(ledger.devices))))
         )
         assert await _steps(task) >= 4
         assert attached == [0]
@@ -341,7 +341,7 @@ def test_built_in_steps_it_equals_one_that_is_built_at_once() -> None:
 def test_whoever_reads_it_before_it_is_built_gets_all_of_it() -> None:
     async def scenario(cluster: Cluster) -> None:
         _many(cluster)
-        task = asyncio.create_task(cluster.kept.prepare(lambda _: None))
+        task = asyncio.create_task(cluster.kept.prepare(Upkeep(lambda _: None)))
         await asyncio.sleep(0)
         cluster.watched(vgpu("late", "m0"))
         assert cluster.kept.now() == cluster.built()
@@ -353,8 +353,8 @@ def test_whoever_reads_it_before_it_is_built_gets_all_of_it() -> None:
 
 def test_what_nobody_reads_is_brought_up_to_date_in_steps() -> None:
     async def scenario(cluster: Cluster) -> None:
-        await cluster.kept.prepare(lambda _: None)
-        keeping = asyncio.create_task(cluster.kept.keep_up(lambda _: None))
+        await cluster.kept.prepare(Upkeep(lambda _: None))
+        keeping = asyncio.create_task(cluster.kept.keep_up(Upkeep(lambda _: None)))
         await asyncio.sleep(0)
         _many(cluster)
         assert len(cluster.kept._changed_vgpus) == 2 * ENTRIES_AT_ONCE

@@ -12,7 +12,7 @@ from kubeshare.api.state.ledger_builder import (
     runs_unrecorded,
     unclaimed_gpus,
 )
-from kubeshare.api.state.ledger_cache import LedgerCache
+from kubeshare.api.state.ledger_cache import LedgerCache, Upkeep
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import LABEL_VGPU, LABEL_ZONE
@@ -154,13 +154,13 @@ class ClusterState:
         """
         return self._ledger.now()
 
-    async def prepare_ledger(self, attach: Callable[[Ledger], None]) -> None:
+    async def prepare_ledger(self, upkeep: Upkeep) -> None:
         """Build the ledger in steps (:meth:`LedgerCache.prepare`)."""
-        await self._ledger.prepare(attach)
+        await self._ledger.prepare(upkeep)
 
-    async def keep_ledger_up(self, attach: Callable[[Ledger], None]) -> None:
+    async def keep_ledger_up(self, upkeep: Upkeep) -> None:
         """Bring the ledger up to date in steps, until cancelled (:meth:`LedgerCache.keep_up`)."""
-        await self._ledger.keep_up(attach)
+        await self._ledger.keep_up(upkeep)
 
 
 def _vgpu_of_sharing_pod(pod: core_v1.Pod) -> list[str]:

@@ -14,6 +14,7 @@ from kubeshare.api.quotas.resource_quotas import (
     limits_gpus,
 )
 from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.state.ledger_cache import Upkeep
 from kubeshare.api.state.stripping import strip, strip_pod
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.gpu_quota import GPUQUOTAS, GPUQuota
@@ -45,16 +46,16 @@ class ClusterInformers:
     gpuquotas: Reflector[GPUQuota]
     quotas: Quotas
 
-    def keep_ledger(self, program: Program, attach: Callable[[Ledger], None]) -> None:
+    def keep_ledger(self, program: Program, upkeep: Upkeep) -> None:
         """Let a program build the ledger before its controllers run, and keep it up to date.
 
         Args:
             program: waits for it whenever it begins to lead.
-            attach: builds the indexes of an empty ledger.
+            upkeep: the indexes that it needs.
         """
 
         def attach_all(ledger: Ledger) -> None:
-            attach(ledger)
+            upkeep.attach(ledger)
             if len(self.gpuquotas.store):
                 ledger.index(QuotaIndex)
                 ledger.index(ExclusiveDevices)
@@ -62,14 +63,16 @@ class ClusterInformers:
                 ledger.index(HeldIndex)
                 ledger.index(ExclusiveDevices)
 
+        all_indexes = upkeep._replace(attach=attach_all)
+
         async def prepare() -> None:
             needed = (self.vgpus, self.gpunodes, self.nodes, self.pods)
             for reflector in (*needed, self.configmaps, self.gpuquotas, self.resourcequotas):
                 await reflector.wait_for_sync()
-            await self.cluster_state.prepare_ledger(attach_all)
+            await self.cluster_state.prepare_ledger(all_indexes)
 
         program.add_preparation(prepare)
-        program.add_task(partial(self.cluster_state.keep_ledger_up, attach_all), leading=True)
+        program.add_task(partial(self.cluster_state.keep_ledger_up, all_indexes), leading=True)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,8 @@ long.
 import asyncio
 import sys
 from collections.abc import Callable, Collection, Iterable
-from typing import Final
+from contextlib import suppress
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -42,6 +43,20 @@ MARKS_AT_ONCE: Final = 200
 
 _BY_NODE = "whole GPUs by node"
 _BY_VGPU = "placeholders by vGPU"
+
+
+class Upkeep(NamedTuple):
+    """How a program keeps the indexes of the ledger that it needs.
+
+    Attributes:
+        attach: called with the empty ledger, to build the indexes.
+        refresh: called with the ledger after each step, for indexes that catch up when read.
+        seconds: how long a change may wait for the next reader; None for as long as there are few.
+    """
+
+    attach: Callable[[Ledger], None]
+    refresh: Callable[[Ledger], None] = lambda _: None
+    seconds: float | None = None
 
 
 class LedgerCache:
@@ -110,34 +125,29 @@ class LedgerCache:
             return self._build()
         return ledger
 
-    async def prepare(self, attach: Callable[[Ledger], None]) -> None:
-        """Build the ledger, unless there is one, in steps between which other tasks run.
-
-        Args:
-            attach: called with the empty ledger, to build the indexes that are needed.
-        """
+    async def prepare(self, upkeep: Upkeep) -> None:
+        """Build the ledger, unless there is one, in steps between which other tasks run."""
         if self._ledger is not None:
             return
         ledger = self._ledger = Ledger(label_scope=self._label_scope())
         self._domains_of = self._domain_label()
-        attach(ledger)
+        upkeep.attach(ledger)
         self._changed_vgpus = {vgpu.metadata.name for vgpu in self._pool.all()}
         self._changed_nodes = {key.name for key in self._nodes.snapshot()}
         self._expected = len(self._changed_vgpus) + len(self._changed_nodes)
-        await self._catch_up_in_steps()
+        await self._catch_up_in_steps(upkeep)
         if self._ledger is ledger:
             self._on_built()
 
-    async def keep_up(self, attach: Callable[[Ledger], None]) -> None:
-        """Bring the ledger up to date whenever much has changed, until cancelled.
-
-        The argument is that of :meth:`prepare`.
-        """
+    async def keep_up(self, upkeep: Upkeep) -> None:
+        """Bring the ledger up to date whenever much has changed, until cancelled."""
         while True:
-            await self._behind.wait()
+            with suppress(TimeoutError):
+                async with asyncio.timeout(upkeep.seconds):
+                    await self._behind.wait()
             self._behind.clear()
-            await self.prepare(attach)
-            await self._catch_up_in_steps()
+            await self.prepare(upkeep)
+            await self._catch_up_in_steps(upkeep)
 
     def subscribe_to_growth(self, handler: Callable[[], None]) -> None:
         """Call ``handler`` in :meth:`now` when a demand that did not fit before may fit.
@@ -214,10 +224,11 @@ class LedgerCache:
         for handler in self._on_growth:
             handler()
 
-    async def _catch_up_in_steps(self) -> None:
+    async def _catch_up_in_steps(self, upkeep: Upkeep) -> None:
         while self._ledger is not None and (self._changed_vgpus or self._changed_nodes):
             try:
                 self._catch_up(self._ledger, ENTRIES_AT_ONCE)
+                upkeep.refresh(self._ledger)
             except LedgerError as error:
                 log.warning("the ledger is built anew", error=str(error))
                 self._ledger = None  # by the next reader
