@@ -1,35 +1,38 @@
 """The device manager finds everything that its event handlers miss."""
 
 import asyncio
-from collections.abc import Callable, Iterable
-from typing import Any
 
 import pytest
 
-from expectations.pods import expect_running
+from expectations.pods import expect_event, expect_running
 from expectations.vgpus import expect_no_vgpus, expect_owned
 from fakes.cluster import FakeCluster, run_scenario, scenario
 from fakes.cluster.disruptions import own
+from fakes.cluster.quotas import expect_gaia_limits, expect_used, limit, write_gaia_quotas
 from fakes.cluster.state import is_same_pod
-from kubeshare.kube.cache.reflector import Reflector
-from kubeshare.kube.controller.controller import Controller
+from fakes.deafness import deafen
 from kubeshare.kube.controller.resync import RESYNC_SECONDS
 
-FILTERING = {"sharepods", "vgpus", "pods", "pools", "owned-nodes", "gpu-selection"}
-"""The controllers whose handlers pass over changes."""
+DEAF = {
+    "sharepods",
+    "vgpus",
+    "pods",
+    "pools",
+    "owned-nodes",
+    "gpu-selection",
+    "gangs",
+    "gpuquotas",
+    "gaia-quotas",
+}
+"""The controllers whose handlers queue nothing here."""
+GANG = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "1"}
 ROUNDS = 6 * RESYNC_SECONDS
 """Several steps, one after the other, each in the next round."""
 
 
 @pytest.fixture
 def deaf(monkeypatch: pytest.MonkeyPatch) -> None:
-    """The handlers of these controllers queue nothing."""
-    watch_changes = Controller.watch_changes
-
-    def deaf(self: Any, reflector: Reflector[Any], keys: Callable[[Any], Iterable[Any]]) -> None:
-        watch_changes(self, reflector, (lambda _: ()) if self.name in FILTERING else keys)
-
-    monkeypatch.setattr(Controller, "watch_changes", deaf)
+    deafen(monkeypatch, DEAF)
 
 
 @pytest.mark.usefixtures("deaf")
@@ -72,12 +75,41 @@ def test_a_node_is_taken_over_though_no_handler_queues_it() -> None:
     run_scenario(main, n1=1)
 
 
+@pytest.mark.usefixtures("deaf")
+def test_a_gang_gives_its_gpus_back_though_no_handler_queues_it() -> None:
+    async def main(cluster: FakeCluster) -> None:
+        cluster.configure(gangTimeoutSeconds=60)
+        cluster.actors.full.add("n2")
+        cluster.start()
+        for name in "ab":
+            labels = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"}
+            cluster.share(name, "1", labels=labels)
+        await expect_event(cluster, "a", "GangTimedOut", seconds=ROUNDS)
+
+    run_scenario(main, n1=1, n2=1)
+
+
+@pytest.mark.usefixtures("deaf")
+def test_quotas_are_kept_though_no_handler_queues_them() -> None:
+    async def main(cluster: FakeCluster) -> None:
+        cluster.start()
+        await cluster.quiet(1)
+        limit(cluster, {"gpus": 2})
+        write_gaia_quotas(cluster, default={"quota": {"V100": 1}})
+        await expect_used(cluster, ("GPUs 0", "GPUs 2"), seconds=ROUNDS)
+        await expect_gaia_limits(cluster, seconds=ROUNDS)
+
+    run_scenario(main, n1=1)
+
+
 @scenario(n1=2, n2=2)
 async def test_what_needs_nothing_costs_no_request(cluster: FakeCluster) -> None:
     cluster.configure(pool={"policy": "reservation"})
+    limit(cluster, {"gpus": 3})
+    write_gaia_quotas(cluster, other={"quota": {"V100": 1}})
     cluster.start()
     await cluster.run("a")
-    await cluster.run("b", "0.9")
+    await cluster.run("b", "0.9", labels=GANG)
     cluster.plain("c")
     await expect_running(cluster, "c")
     await cluster.quiet(60)
@@ -93,6 +125,10 @@ async def test_what_needs_nothing_costs_no_request(cluster: FakeCluster) -> None
     assert 2 <= looked["pods"] <= 4
     assert 4 <= looked["pools"] <= 8
     assert 4 <= looked["vgpus"] <= 8
+    # One gang, two quotas and one ConfigMap.
+    assert 2 <= looked["gangs"] <= 4
+    assert 4 <= looked["gpuquotas"] <= 8
+    assert 2 <= looked["gaia-quotas"] <= 4
 
 
 @scenario(n1=1)

@@ -17,6 +17,12 @@ def gang_value(key: Key) -> str:
     return f"{key.namespace}/{key.name}"
 
 
+def gang_key(value: str) -> Key:
+    """The namespace and name of a gang, from its value in the index."""
+    namespace, _, name = value.partition("/")
+    return Key(namespace, name)
+
+
 def gang_of(manifest: Raw) -> Key | None:
     """The gang that a raw object names, or None."""
     name = gang_named(manifest)

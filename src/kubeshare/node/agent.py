@@ -9,6 +9,7 @@ from typing import Protocol
 from kubeshare.kube.cache.store import Change
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.events import EventRecorder
+from kubeshare.kube.controller.resync import add_resync
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.node import boot, run_mount
 from kubeshare.node.claim_mounts import ClaimMounts
@@ -297,9 +298,9 @@ class Agent:
         program.add_reflector(self.slices.reflector)
         program.add_reflector(self.dra_gpus.reflector)
         program.add_reflector(self.inventory.reflector)
-        program.add_controller(self.reconciler.vgpus)
-        program.add_controller(self.reconciler.grants)
+        self.reconciler.add_to(program)
         program.add_controller(self.cpu_binder.controller)
+        add_resync(program, self.cpu_binder.controller, lambda: (self.view.node,))
         program.add_controller(self.slices.controller)
         program.add_controller(self.usage_publisher.controller)
         program.add_reflector(self.gpushare.nodes)

@@ -31,6 +31,8 @@ from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.controller.controller import Controller, RequeueAfter, earliest
 from kubeshare.kube.controller.events import WARNING, EventRecorder, ObjectReference
 from kubeshare.kube.controller.pending import PendingSince
+from kubeshare.kube.controller.resync import add_resync
+from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.resources import PODS
 from kubeshare.node.dra.claim_users import ClaimInUse
 from kubeshare.node.dra.grants import Grants, PodGrant
@@ -123,12 +125,18 @@ class Reconciler:
                 self._unrecorded.add(grant, gpus)
         await self._unreadable.check_all()
 
+    def add_to(self, program: Program) -> None:
+        """Run both controllers in a program."""
+        program.add_controller(self.vgpus)
+        program.add_controller(self.grants)
+        add_resync(program, self.vgpus, self._names)
+        add_resync(program, self.grants, self._claims)
+
     def start(self) -> None:
         """Queue every grant on disk, and remove CDI specs that a crash left without one."""
-        granted = {grant.claim for grant in self._grants.all()}
-        for claim in granted.union(self._grants.unreadable):
+        for claim in self._claims():
             self.grants.queue.add(claim)
-        self._releaser.detach_all_but(granted)
+        self._releaser.detach_all_but({grant.claim for grant in self._grants.all()})
 
     async def reconcile_vgpu(self, name: str) -> RequeueAfter | None:
         """Fence a vGPU, remove abandoned holders, and find its GPU."""
@@ -311,8 +319,15 @@ class Reconciler:
         return None
 
     def _queue_vgpus(self) -> None:
-        for vgpu in self._view.all_vgpus():
-            self.vgpus.queue.add(vgpu.metadata.name)
+        for name in self._names():
+            self.vgpus.queue.add(name)
+
+    def _names(self) -> list[str]:
+        return [vgpu.metadata.name for vgpu in self._view.all_vgpus()]
+
+    def _claims(self) -> set[str]:
+        """The claims of all grants on disk."""
+        return {grant.claim for grant in self._grants.all()}.union(self._grants.unreadable)
 
     def _vgpus_of_pod(self, pod: NodePod) -> Iterable[str]:
         vgpu = pod.metadata.labels.get(LABEL_VGPU)

@@ -9,6 +9,7 @@ members for a while, so that Sched tries others.
 A gang that has started once is left alone: when it loses a member, Sched places that one anew.
 """
 
+from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Final
 
@@ -20,6 +21,7 @@ from kubeshare.api.gang_members import (
     GANG,
     gang_index,
     gang_index_of_struct,
+    gang_key,
     gang_of,
     gang_of_struct,
     gang_value,
@@ -38,6 +40,7 @@ from kubeshare.kube.client.errors import ConflictError, NotFoundError, TooManyRe
 from kubeshare.kube.conditions import find_condition
 from kubeshare.kube.controller.controller import Controller, RequeueAfter
 from kubeshare.kube.controller.pending import PendingSince
+from kubeshare.kube.controller.resync import add_resync
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
@@ -91,6 +94,7 @@ class GangController:
         controller.watch(informers.pods, lambda pod: filter(None, [gang_of_struct(pod)]))
         controller.watch(informers.configmaps, lambda _: list(self._starting))
         program.add_controller(controller)
+        add_resync(program, controller, self._gangs)
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Reconcile one gang, by its namespace and name."""
@@ -120,6 +124,9 @@ class GangController:
             await self._clear(member, nodes, message)
         self._starting.forget(key)
         return RequeueAfter(EVICTION_RETRY_SECONDS)
+
+    def _gangs(self) -> Iterator[Key]:
+        return map(gang_key, self._sharepod_store.index_values(GANG))
 
     @property
     def _timeout(self) -> float:

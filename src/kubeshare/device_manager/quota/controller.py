@@ -28,6 +28,7 @@ from kubeshare.kube.cache.store import DELETED, Change
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.conditions import set_condition, to_raw
 from kubeshare.kube.controller.controller import Controller
+from kubeshare.kube.controller.resync import add_resync
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Condition, Key
 
@@ -55,6 +56,7 @@ class GPUQuotaController:
         controller.watch(informers.gpunodes, self._all)
         controller.watch(informers.nodes, self._all, when=_labels_differ)
         program.add_controller(controller)
+        add_resync(program, controller, self._quotas.snapshot)
 
     async def reconcile(self, key: Key) -> None:
         """Write the status of one GPUQuota, if it differs."""

@@ -15,6 +15,7 @@ from kubeshare.device_manager.quota.gaia_config import KEY, NAME, NAMESPACE, par
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.errors import ForbiddenError, InvalidError, NotFoundError
 from kubeshare.kube.controller.controller import Controller, RequeueAfter
+from kubeshare.kube.controller.resync import add_resync
 from kubeshare.kube.controller.runtime import Program
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import CONFIG_MAPS
@@ -57,6 +58,7 @@ class GaiaQuotaController:
         controller.watch(self._configmaps, lambda _: (_CONFIG_MAP,))
         controller.watch(self._gpuquotas, lambda quota: (_CONFIG_MAP,) if _is_ours(quota) else ())
         program.add_controller(controller)
+        add_resync(program, controller, lambda: (_CONFIG_MAP,))
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Make the GPUQuotas those of the ConfigMap."""

@@ -116,6 +116,14 @@ class Store(Generic[T]):
         """
         return tuple(self._indexes[index].get(value, ()))
 
+    def index_values(self, index: str) -> tuple[str, ...]:
+        """The values under which an index lists any object.
+
+        Raises:
+            KeyError: there is no such index.
+        """
+        return tuple(self._indexes[index])
+
     def add_index(self, name: str, function: IndexFunction[T]) -> None:
         """Add an index over the present and all later objects."""
         self._functions[name] = function
