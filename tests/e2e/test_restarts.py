@@ -4,6 +4,7 @@ import time
 
 import pytest
 
+from e2e.reboots import reboot_bound
 from e2e.space import Space
 from e2e.stage import NODE_AGENT, TOKEN_DAEMON, Place, Stage, eventually
 
@@ -11,11 +12,6 @@ pytestmark = pytest.mark.lab
 
 LONG = 300.0
 """Seconds that the pods of a node that was cut off get to be back."""
-
-REBOOT_SECONDS = 60.0
-"""Seconds from the reboot of a node until its share runs again; about 26 if nothing else runs."""
-STARTS_OF_A_REBOOT = 20
-"""The same on a machine that is busy, as a multiple of what a start took on it before."""
 
 
 def _come(space: Space) -> Place:
@@ -56,7 +52,7 @@ def test_after_a_reboot_a_share_runs_again_by_a_new_grant(stage: Stage, space: S
         return now if "a" in stage.top(now) else None
 
     now = eventually(back, "a to run again", seconds=LONG, explain=lambda: space.describe("a"))
-    assert time.monotonic() - rebooting <= max(REBOOT_SECONDS, STARTS_OF_A_REBOOT * start)
+    assert time.monotonic() - rebooting <= reboot_bound(start)
     stage.works_for(now, "a")
     assert [*stage.holders(now.gpuid)] == ["a"]
     eventually(
