@@ -207,6 +207,28 @@ def test_a_large_gang(fits: bool) -> None:
     run_scenario(main)
 
 
+def test_a_gang_of_thousands_without_a_decision() -> None:
+    """The device manager looks at none of its members: at each event, it once read them all."""
+    labels = {"sharedgpu/group_name": "g", "sharedgpu/min_available": "2"}
+
+    def member(number: int) -> Raw:
+        made = sharepod(number)
+        return made | {"metadata": made["metadata"] | {"labels": labels}}
+
+    server = GeneratedLists({SHAREPODS: Generated(3 * GPUS, member)})
+
+    async def main() -> None:
+        program = _device_manager(server.client("program"))
+        with bounded(server):
+            running = asyncio.create_task(program.run())
+            await asyncio.sleep(5)
+        running.cancel()
+        with suppress(asyncio.CancelledError):
+            await running
+
+    run_virtual(main())
+
+
 @pytest.mark.parametrize("watching", [True, False])
 def test_counting_what_a_namespace_holds(watching: bool) -> None:
     """At the first question about it, and when its own write is not in the watch in time."""

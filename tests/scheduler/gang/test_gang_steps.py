@@ -2,7 +2,8 @@
 
 import asyncio
 from asyncio import events
-from collections.abc import Callable, Iterator
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator
 from contextlib import contextmanager
 from typing import Any
 
@@ -12,8 +13,8 @@ from expectations.scheduling import expect_all_scheduled, expect_pending
 from fakes.cluster import FakeCluster, scenario
 from kubeshare.kube.cache.store import Store
 from kubeshare.kube.cache.watch_loop import EVENTS_AT_ONCE
+from kubeshare.kube.controller.steps import AT_ONCE, in_steps
 from kubeshare.kube.meta import Key
-from kubeshare.scheduler.gang.steps import AT_ONCE, in_steps
 from kubeshare.simulator.control import run_virtual
 from scheduler.gang.gangs import gang
 
@@ -32,14 +33,14 @@ class Reads:
 
 
 @contextmanager
-def counted(monkeypatch: pytest.MonkeyPatch) -> Iterator[Reads]:
+def counted(monkeypatch: pytest.MonkeyPatch, members: Collection[str] = MEMBERS) -> Iterator[Reads]:
     """Count how often a member is read and decoded, which is what takes the time."""
     reads = Reads()
     by_key: Callable[..., Any] = Store.by_key
     run: Callable[..., Any] = events.Handle._run
 
     def counting(store: Store[Any], key: Key) -> Any:
-        reads.count += key.name in MEMBERS
+        reads.count += key.name in members
         return by_key(store, key)
 
     def stepping(handle: events.Handle) -> None:
@@ -109,5 +110,32 @@ def test_a_gang_that_is_too_large_is_refused_without_reading_all_of_it(
         for name in MEMBERS[20:]:
             cluster.delete(name)
         await expect_all_scheduled(cluster, *MEMBERS[:20])
+
+    test()
+
+
+@pytest.mark.slow
+def test_a_gang_of_thousands_costs_what_as_many_refused_sharepods_cost(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """By the default configuration, all from one namespace."""
+    members = dict.fromkeys(f"member-{number}" for number in range(5_000))
+
+    @scenario(n1=2)
+    async def test(cluster: FakeCluster) -> None:
+        cluster.start("scheduler", "devices")
+        await cluster.quiet(1)
+        before = len(cluster.server.requests)
+        with counted(monkeypatch, members) as reads:
+            gang(cluster, *members, needed=len(members), request="0.01")
+            await cluster.quiet(30)
+        for name in (members.popitem()[0], "member-0"):
+            await expect_pending(cluster, name, "and gangMembers is 512", reason="Invalid")
+        sent = Counter((each.verb, each.resource) for each in cluster.server.requests[before:])
+        # Each is told once, by its condition and an event.
+        told = {("patch", "sharepods/status"): 5_000, ("create", "events"): 5_000}
+        assert {each: count for each, count in sent.items() if count > 100} == told
+        assert reads.count <= 20 * 5_000
+        assert reads.most <= 2 * EVENTS_AT_ONCE
 
     test()

@@ -42,6 +42,7 @@ from kubeshare.kube.controller.controller import Controller, RequeueAfter
 from kubeshare.kube.controller.pending import PendingSince
 from kubeshare.kube.controller.resync import add_resync
 from kubeshare.kube.controller.runtime import Program
+from kubeshare.kube.controller.steps import in_steps
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import Raw
 
@@ -49,6 +50,9 @@ STARTED_SLACK_SECONDS: Final = 60.0
 """Seconds past its timeout after which a gang with bound pods counts as started before."""
 EVICTION_RETRY_SECONDS: Final = 10.0
 """Seconds until an eviction that a disruption budget refused is retried."""
+
+_DECIDED: Final = "decided in gang"
+"""The name of the index by gang of those that have a decision."""
 
 
 class _Member(Struct, frozen=True):
@@ -76,6 +80,7 @@ class GangController:
         self._informers = context.informers
         self._sharepod_store = context.informers.sharepods.store
         self._sharepod_store.add_index(GANG, gang_index)
+        self._sharepod_store.add_index(_DECIDED, _decided_index)
         self._pods = context.informers.pods.store
         self._pods.add_index(GANG, gang_index_of_struct)
         self._cluster_state = context.cluster_state
@@ -98,7 +103,12 @@ class GangController:
 
     async def reconcile(self, key: Key) -> RequeueAfter | None:
         """Reconcile one gang, by its namespace and name."""
-        members, gang = self._members(key)
+        if self._is_idle(key):
+            self._forget(key)
+            if not self._sharepod_store.keys_by_index(GANG, gang_value(key)):
+                self._known.discard(key)
+            return None
+        members, gang = await self._read_members(key)
         if gang is None:
             self._known.discard(key)
             self._forget(key)
@@ -132,11 +142,22 @@ class GangController:
     def _timeout(self) -> float:
         return self._configuration.now().gang_timeout_seconds
 
-    def _members(self, key: Key) -> tuple[list[_Member], Gang | None]:
+    def _is_idle(self, key: Key) -> bool:
+        """Whether no member of a gang has a decision or a pod; reads none of them."""
+        value = gang_value(key)
+        return not (
+            self._sharepod_store.keys_by_index(_DECIDED, value)
+            or self._pods.keys_by_index(GANG, value)
+        )
+
+    async def _read_members(self, key: Key) -> tuple[list[_Member], Gang | None]:
         """The SharePods of a gang that are not deleted, in order of their keys."""
         members: list[_Member] = []
         gang: Gang | None = None
-        for raw in self._sharepod_store.by_index(GANG, gang_value(key)):
+        keys = self._sharepod_store.keys_by_index(GANG, gang_value(key))
+        async for raw in in_steps(map(self._sharepod_store.by_key, keys)):
+            if raw is None:
+                continue
             sharepod = sharepods.view(raw)
             try:
                 own = standing_of(raw).gang
@@ -227,3 +248,8 @@ class GangController:
         except TooManyRequestsError:
             return False
         return True
+
+
+def _decided_index(manifest: Raw) -> list[str]:
+    gang = gang_index(manifest)
+    return gang if gang and sharepods.decided(sharepods.view(manifest)) else []

@@ -28,6 +28,7 @@ from kubeshare.dialects.priority_and_gang import GROUP_NAME
 from kubeshare.kube.client.errors import ConflictError, NotFoundError
 from kubeshare.kube.controller.controller import RequeueAfter, earliest
 from kubeshare.kube.controller.pending import NotBefore, PendingSince
+from kubeshare.kube.controller.steps import in_steps
 from kubeshare.kube.meta import Key
 from kubeshare.scheduler.binding import BlockedRequester
 from kubeshare.scheduler.context import SchedulingContext
@@ -41,7 +42,6 @@ from kubeshare.scheduler.gang.members import (
     name_of_gang,
 )
 from kubeshare.scheduler.gang.refusals import RecentRefusals
-from kubeshare.scheduler.gang.steps import in_steps
 from kubeshare.scheduler.preemption.preemption import RoomRequest
 from kubeshare.scheduler.requesters.base import Requester, RequesterKey
 from kubeshare.scheduler.scheduling import decide, restrict_nodes
