@@ -215,7 +215,7 @@ def test_a_gang_of_thousands_without_a_decision() -> None:
         made = sharepod(number)
         return made | {"metadata": made["metadata"] | {"labels": labels}}
 
-    server = GeneratedLists({SHAREPODS: Generated(3 * GPUS, member)})
+    server = GeneratedLists({SHAREPODS: Generated(2 * GPUS, member)})
 
     async def main() -> None:
         program = _device_manager(server.client("program"))
