@@ -65,13 +65,17 @@ class Space:
     Args:
         stage: the lab.
         name: of the namespace, which exists.
-        creator: the user that creates objects; by default the administrator.
+        creator: the user that creates objects, and deletes all; by default the administrator.
     """
 
     def __init__(self, stage: Stage, name: str, creator: str = "") -> None:
         self.stage = stage
         self.name = name
         self._creator = creator
+
+    @property
+    def _headers(self) -> list[tuple[str, str]]:
+        return [("Impersonate-User", self._creator)] if self._creator else []
 
     # Applying
 
@@ -86,8 +90,7 @@ class Space:
             version = manifest["apiVersion"]
             root = "apis" if "/" in version else "api"
             path = f"/{root}/{version}/namespaces/{self.name}/{plural}?fieldValidation=Strict"
-            headers = [("Impersonate-User", self._creator)] if self._creator else []
-            self.stage.lab.api.requests.send("POST", path, manifest, headers=headers)
+            self.stage.lab.api.requests.send("POST", path, manifest, headers=self._headers)
             return
         whose = ("-n", self.name, *([f"--as={self._creator}"] if self._creator else ()))
         self.stage.kubectl("create", *whose, "-f", "-", stdin=json.dumps(manifest))
@@ -152,6 +155,11 @@ class Space:
         metadata = {"name": name, "annotations": asked, "labels": more.pop("labels", {})}
         spec = {"terminationGracePeriodSeconds": 1, "containers": [container(command)], **more}
         self.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
+
+    def delete_sharepods(self) -> None:
+        """Delete all SharePods in one request, and do not wait."""
+        path = f"/apis/{GROUP}/v1/namespaces/{self.name}/sharepods"
+        self.stage.lab.api.requests.send("DELETE", path, headers=self._headers)
 
     def delete(self, kind: str, name: str) -> None:
         """Delete an object and do not wait."""

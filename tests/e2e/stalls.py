@@ -56,6 +56,10 @@ class Stalls:
         """
         return sum(self._in_a_stall(moment) for moment in set(_lease_losses(log)))
 
+    def seconds_between(self, began: float, ended: float) -> float:
+        """How many seconds of a time, in seconds since the epoch, the API server stood still."""
+        return sum(max(0.0, min(ended, end) - max(began, start)) for start, end in self.spans)
+
     def look(self) -> None:
         """Ask once."""
         try:

@@ -11,6 +11,7 @@ import pytest
 from e2e.space import REST, Space, container
 from e2e.stage import DEVICE_MANAGER, SCHEDULER, Place, Raw, Stage, eventually
 from e2e.stalls import Stalls
+from e2e.tenants import tenant_of
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.core.quota.slots import MAX_SLOTS
 from kubeshare.lab.control_plane import audit
@@ -35,6 +36,12 @@ def victim(shared_space: Space) -> Place:
     """Where the pod of another tenant runs."""
     shared_space.share("victim", {"request": "0.3"}, REST)
     return shared_space.ready("victim")
+
+
+@pytest.fixture
+def tenant(request: pytest.FixtureRequest, space: Space) -> Space:
+    """The namespace of the flood as its tenant uses it, by default with the role ``edit``."""
+    return tenant_of(space, getattr(request, "param", "edit"))
 
 
 @pytest.fixture(autouse=True)
@@ -107,8 +114,7 @@ def until_pending(space: Space, count: int, reason: str) -> None:
 
 def until_gone(space: Space) -> None:
     """Delete all SharePods in one request, and wait."""
-    path = f"/apis/kubeshare.nthu/v1/namespaces/{space.name}/sharepods"
-    space.stage.lab.api.send("DELETE", path)
+    space.delete_sharepods()
     eventually(lambda: not space.sharepods(), "the SharePods to go")
 
 
@@ -123,19 +129,20 @@ def writes_of_holders(stage: Stage, gpuid: str) -> list[audit.Request]:
     ]
 
 
+@pytest.mark.parametrize("tenant", ["edit", "admin"], indirect=True)
 @pytest.mark.usefixtures("steady")
 def test_a_tenant_takes_a_quarter_of_the_slots_of_a_gpu_and_leaves_them_at_once(
-    stage: Stage, space: Space, victim: Place
+    stage: Stage, tenant: Space, victim: Place
 ) -> None:
     nothing = {"request": "0", "memory": "16Mi", "id": victim.gpuid}
-    flood(space, range(STARTED), nothing, nodeName=victim.node)
+    flood(tenant, range(STARTED), nothing, nodeName=victim.node)
     for number in range(STARTED):
-        space.ready(f"flood-{number}")
+        tenant.ready(f"flood-{number}")
     gates = [{"name": "example.org/hold"}]
-    flood(space, range(STARTED, SLOTS), nothing, nodeName=victim.node, schedulingGates=gates)
+    flood(tenant, range(STARTED, SLOTS), nothing, nodeName=victim.node, schedulingGates=gates)
     eventually(
         lambda: (
-            len({*stage.holders(victim.gpuid)} - {"victim"} | pending(space, "NoRoom")) == SLOTS
+            len({*stage.holders(victim.gpuid)} - {"victim"} | pending(tenant, "NoRoom")) == SLOTS
         ),
         "each to hold a slot or to wait for one",
     )
@@ -143,7 +150,7 @@ def test_a_tenant_takes_a_quarter_of_the_slots_of_a_gpu_and_leaves_them_at_once(
     assert held == MAX_SLOTS + 1
     before = len(writes_of_holders(stage, victim.gpuid))
 
-    until_gone(space)
+    until_gone(tenant)
 
     eventually(lambda: set(stage.holders(victim.gpuid)) == {"victim"}, "the slots to be free")
     writes = writes_of_holders(stage, victim.gpuid)[before:]
@@ -152,28 +159,28 @@ def test_a_tenant_takes_a_quarter_of_the_slots_of_a_gpu_and_leaves_them_at_once(
     assert 0 < sum(write.account == "kubeshare-node-agent" for write in writes) <= 2 * STARTED
 
 
-def test_the_largest_sharepods_are_read_by_new_leaders(stage: Stage, space: Space) -> None:
+def test_the_largest_sharepods_are_read_by_new_leaders(stage: Stage, tenant: Space) -> None:
     environment = [{"name": "LARGE", "value": "x" * CHARACTERS}]
-    flood(space, range(LARGE), NOWHERE, containers=[container(REST, env=environment)])
-    until_pending(space, LARGE, "NeverFits")
+    flood(tenant, range(LARGE), NOWHERE, containers=[container(REST, env=environment)])
+    until_pending(tenant, LARGE, "NeverFits")
 
     for component in (SCHEDULER, DEVICE_MANAGER):
         stage.replace_leader(component)
-    space.share("beside", {"request": "0.1"}, REST)
+    tenant.share("beside", {"request": "0.1"}, REST)
 
-    space.ready("beside")
-    until_gone(space)
-    space.share("after", {"request": "0.1"}, REST)
-    space.ready("after")
+    tenant.ready("beside")
+    until_gone(tenant)
+    tenant.share("after", {"request": "0.1"}, REST)
+    tenant.ready("after")
 
 
 @pytest.mark.usefixtures("steady")
-def test_a_gang_of_hundreds_waits(space: Space) -> None:
+def test_a_gang_of_hundreds_waits(tenant: Space) -> None:
     labels = {"sharedgpu/group_name": "large", "sharedgpu/min_available": str(MEMBERS)}
-    flood(space, range(MEMBERS), {"request": "0.02"}, labels=labels)
-    until_pending(space, MEMBERS // 8, "GangNoRoom")
+    flood(tenant, range(MEMBERS), {"request": "0.02"}, labels=labels)
+    until_pending(tenant, MEMBERS // 8, "GangNoRoom")
 
-    space.share("beside", {"request": "0.1"}, REST)
+    tenant.share("beside", {"request": "0.1"}, REST)
 
-    space.ready("beside")
-    until_gone(space)
+    tenant.ready("beside")
+    until_gone(tenant)

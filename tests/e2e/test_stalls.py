@@ -6,6 +6,7 @@ from collections.abc import Iterator
 import pytest
 
 from e2e.stalls import Stalls
+from e2e.tenants import created_at, written_at
 
 LOST = {
     "error": "lease kubeshare-system/kubeshare-scheduler not renewed for 8 s: no answer",
@@ -80,3 +81,32 @@ def test_no_answer_is_a_stall_until_there_is_one(clock: Clock) -> None:
 
     assert stalls.spans == [(100.0, 106.0)]
     assert stalls.answers == 1
+
+
+@pytest.mark.parametrize(
+    ("began", "ended", "seconds"),
+    [(90.0, 110.0, 5.0), (90.0, 102.0, 2.0), (104.0, 110.0, 1.0), (90.0, 99.0, 0.0)],
+)
+def test_what_of_a_time_was_a_stall(
+    clock: Clock, began: float, ended: float, seconds: float
+) -> None:
+    assert stalled(clock, 5.0).seconds_between(began, ended) == seconds
+
+
+def test_the_time_of_a_condition_is_that_of_its_writer() -> None:
+    def wrote(time: str, kind: str) -> dict[str, object]:
+        return {
+            "time": time,
+            "fieldsV1": {"f:status": {"f:conditions": {f'k:{{"type":"{kind}"}}': {".": {}}}}},
+        }
+
+    created = {"time": "1970-01-01T00:00:01Z", "fieldsV1": {"f:spec": {}}}
+    entries = [
+        created,
+        wrote("1970-01-01T00:00:03Z", "Scheduled"),
+        wrote("1970-01-01T00:00:09Z", "Ready"),
+    ]
+    sharepod = {"metadata": {"creationTimestamp": "1970-01-01T00:00:01Z", "managedFields": entries}}
+    assert written_at(sharepod, "Scheduled") - created_at(sharepod) == 2
+    with pytest.raises(AssertionError, match="nobody has written the condition Allocated"):
+        written_at(sharepod, "Allocated")

@@ -5,6 +5,7 @@
 
 import json
 from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any
 
 import pytest
@@ -12,12 +13,13 @@ import pytest
 from e2e.manifests import quota
 from e2e.space import REST, Space, container
 from e2e.stage import Place, Raw, Stage, eventually
+from e2e.stalls import Stalls
+from e2e.tenants import tenant_of, waits_in_time
 from kubeshare.api.types.constants import VGPU_RESOURCE
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.lab
 
-REVIEWS = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 HIDDEN, MATE = "hidden-one", "hidden-mate"
 LABELS = {"affinity": "team", "exclusion": "classified"}
 HOLD: Raw = {"schedulingGates": [{"name": "example.org/hold"}]}
@@ -27,32 +29,13 @@ HOLD: Raw = {"schedulingGates": [{"name": "example.org/hold"}]}
 @pytest.fixture
 def tenant(space: Space) -> Space:
     """The namespace as a ServiceAccount uses it that has the cluster's role ``edit`` there."""
-    user = f"system:serviceaccount:{space.name}:default"
-    space.create(
-        {
-            "apiVersion": "rbac.authorization.k8s.io/v1",
-            "kind": "RoleBinding",
-            "metadata": {"name": "tenant"},
-            "roleRef": {
-                "apiGroup": "rbac.authorization.k8s.io",
-                "kind": "ClusterRole",
-                "name": "edit",
-            },
-            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": space.name}],
-        }
-    )
-    asked = {
-        "namespace": space.name,
-        "verb": "create",
-        "group": "kubeshare.nthu",
-        "resource": "sharepods",
-    }
-    review = {"spec": {"user": user, "resourceAttributes": asked}}
-    eventually(
-        lambda: space.stage.lab.api.send("POST", REVIEWS, review)["status"]["allowed"],
-        "the tenant to have its rights",
-    )
-    return Space(space.stage, space.name, user)
+    return tenant_of(space)
+
+
+@pytest.fixture
+def waits(tenant: Space, stalls: Stalls) -> Callable[..., str]:
+    """:func:`waits_in_time` in the namespace of the tenant."""
+    return partial(waits_in_time, tenant, stalls)
 
 
 def placed(space: Space, name: str) -> str:
@@ -68,7 +51,7 @@ def placed(space: Space, name: str) -> str:
 
 
 def test_small_shares_with_an_exclusion_label_are_charged_a_whole_gpu_each(
-    space: Space, tenant: Space
+    space: Space, tenant: Space, waits: Callable[..., str]
 ) -> None:
     space.create(quota("gpus", **{"requests.kubeshare.nthu/gpu": "100m"}))
     quotas = f"/api/v1/namespaces/{space.name}/resourcequotas"
@@ -81,7 +64,7 @@ def test_small_shares_with_an_exclusion_label_are_charged_a_whole_gpu_each(
         tenant.share(f"mine-{number}", {"request": ".02", "exclusion": "mine"}, REST)
 
     for number in range(3):
-        said = tenant.waits(f"mine-{number}", "QuotaExceeded")
+        said = waits(f"mine-{number}", "QuotaExceeded")
         assert "quota: ResourceQuota gpus allows 0.1 GPUs: 0 held, 1 asked" in said
         assert "charged as a whole GPU for its exclusion label" in said
         assert tenant.find_pod(f"mine-{number}") is None
@@ -102,22 +85,26 @@ def scopes(stage: Stage) -> Iterator[Callable[..., None]]:
 
 
 def test_labels_and_gpuids_of_another_namespace_lock_nobody_out_and_name_nobody(
-    shared_space: Space, neighbour: Place, tenant: Space, scopes: Callable[..., None]
+    shared_space: Space,
+    neighbour: Place,
+    tenant: Space,
+    waits: Callable[..., str],
+    scopes: Callable[..., None],
 ) -> None:
     tenant.share("joins", {"request": "0.7", "affinity": LABELS["affinity"]}, **HOLD)
     tenant.share("names", {"request": "0.1", "id": neighbour.gpuid}, REST)
     tenant.share("binds", {"request": "0.1", "id": neighbour.gpuid}, REST, nodeName=neighbour.node)
     held = "exclusion of another namespace, asked none"
-    assert held in tenant.waits("joins", "NoRoom")
-    assert held in tenant.waits("names", "NoRoom")
-    assert held in tenant.waits("binds", "NoRoom", "Allocated")
+    assert held in waits("joins", "NoRoom")
+    assert held in waits("names", "NoRoom")
+    assert held in waits("binds", "NoRoom", "Allocated")
     assert tenant.event("names", "NoRoom")
 
     scopes(labelScope="namespace", gpuidScope="namespace")
 
     assert placed(tenant, "joins") != neighbour.gpuid
     tenant.share("late", {"request": "0.1", "id": neighbour.gpuid}, REST)
-    said = tenant.waits("late", "NoRoom")
+    said = waits("late", "NoRoom")
     assert "held by 1 other namespace, and gpuidScope: namespace" in said
     shared_space.share(MATE, {"request": "0.7", **LABELS}, **HOLD)
     assert placed(shared_space, MATE) == neighbour.gpuid
@@ -146,7 +133,9 @@ REFUSED: dict[str, tuple[Raw, dict[str, Any]]] = {
 }
 
 
-def test_what_only_kubeshare_writes_is_refused_and_the_rest_is_told(tenant: Space) -> None:
+def test_what_only_kubeshare_writes_is_refused_and_the_rest_is_told(
+    tenant: Space, waits: Callable[..., str]
+) -> None:
     tenant.pod("taken", {}, REST, **HOLD)
     tenant.share("taken", {"request": "0.1"}, REST)
     tenant.share("overflow", {"request": "0.1", "memory": "8Ei"}, REST)
@@ -156,8 +145,8 @@ def test_what_only_kubeshare_writes_is_refused_and_the_rest_is_told(tenant: Spac
             tenant.share("probe", gpu, REST, **more)
         assert why in str(refused.value)
 
-    assert "spec.gpu.memory" in tenant.waits("overflow", "Invalid")
-    assert "belongs to another owner" in tenant.waits("taken", "NameTaken", "Ready")
+    assert "spec.gpu.memory" in waits("overflow", "Invalid")
+    assert "belongs to another owner" in waits("taken", "NameTaken", "Ready")
     pod = tenant.find_pod("taken")
     assert pod is not None
     assert "ownerReferences" not in pod["metadata"]
