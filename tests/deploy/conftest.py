@@ -30,18 +30,32 @@ _REFUSED = "refused by a probe"
 @pytest.fixture(scope="session")
 def cluster(apiserver: ApiServer) -> ApiServer:
     """The API server once our kinds are served and the policies are in force."""
-    ours = manifests.load(manifests.Options())
-    cluster_wide = [manifest for manifest in ours if manifest["kind"] in CLUSTER_KINDS]
-    apiserver.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(cluster_wide))
+    _apply(apiserver)
     apiserver.kubectl("wait", "--for=condition=Established", "crd", "--all", "--timeout=180s")
     # The API server refuses requests for a kind with 429 while it fills its cache.
     wait_until(lambda: _are_listed(apiserver), "the kinds to be served")
+    _wait_until_in_force(apiserver)
+    return apiserver
+
+
+def install_policies(apiserver: ApiServer) -> None:
+    """Install what is missing of the policies, and wait until they are in force."""
+    _apply(apiserver)
+    _wait_until_in_force(apiserver)
+
+
+def _apply(apiserver: ApiServer) -> None:
+    ours = manifests.load(manifests.Options())
+    cluster_wide = [manifest for manifest in ours if manifest["kind"] in CLUSTER_KINDS]
+    apiserver.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(cluster_wide))
+
+
+def _wait_until_in_force(apiserver: ApiServer) -> None:
     # The API server learns of policies in the order in which they came, a second later or two.
     probes = yaml.safe_dump_all(_probes())
     apiserver.kubectl("apply", "-f", "-", stdin=probes)
     wait_until(lambda: _are_in_force(apiserver), "the admission policies")
     apiserver.kubectl("delete", "-f", "-", stdin=probes)
-    return apiserver
 
 
 def _are_listed(apiserver: ApiServer) -> bool:

@@ -1,4 +1,4 @@
-"""The size of a SharePod is bounded, and one of before a rule can still be deleted."""
+"""The size of a SharePod is bounded; ``test_objects_of_before.py`` has those of before a rule."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -7,8 +7,6 @@ from typing import Any
 import pytest
 
 from fakes import manifests
-from kubeshare.api.finalizer import FINALIZER
-from kubeshare.api.types.constants import GATE
 from kubeshare.lab.control_plane.api_server import ApiServer, wait_until
 from kubeshare.lab.errors import LabError
 
@@ -187,54 +185,6 @@ def older(cluster: ApiServer, namespace: str) -> Iterator[Callable[[Raw], None]]
 
     yield create
     exempt(["none"])
-
-
-OF_BEFORE = {
-    "too large": sharepod(container(args=["x" * 140_000]), metadata={"finalizers": [FINALIZER]}),
-    "too many owners and finalizers": sharepod(
-        metadata={
-            "finalizers": [FINALIZER, *(f"example.org/n{number}" for number in range(64))],
-            "ownerReferences": owners(1000),
-        }
-    ),
-    "half of the annotations": sharepod(
-        metadata={"finalizers": [FINALIZER], "annotations": {"kubeshare/gpu_request": "0.1"}}
-    ),
-    "the gate of plain pods": sharepod(
-        metadata={"finalizers": [FINALIZER]}, schedulingGates=[{"name": GATE}]
-    ),
-    "the mark of a static pod": sharepod(
-        metadata={"finalizers": [FINALIZER], "annotations": {"kubernetes.io/config.mirror": "a"}}
-    ),
-}
-
-
-@pytest.mark.parametrize("manifest", OF_BEFORE.values(), ids=OF_BEFORE.keys())
-def test_one_of_before_a_rule_is_reported_about_and_deleted_and_not_changed(
-    manifest: Raw, older: Callable[[Raw], None], cluster: ApiServer, namespace: str
-) -> None:
-    older(manifest)
-    which = ("shp/probe", "-n", namespace)
-    change = {"spec": {"terminationGracePeriodSeconds": 1}}
-
-    with pytest.raises(LabError, match="denied"):
-        cluster.kubectl("patch", *which, "--type=merge", "-p", json.dumps(change))
-    for program in PROGRAMS:
-        status = ("--subresource=status", "--type=merge", "-p", '{"status": {"message": "a"}}')
-        cluster.kubectl("patch", *which, *status, *as_program(program))
-    cluster.kubectl("delete", *which, "--wait=false")
-    remove = [
-        {"op": "test", "path": "/metadata/finalizers/0", "value": FINALIZER},
-        {"op": "remove", "path": "/metadata/finalizers/0"},
-    ]
-    cluster.kubectl(
-        *("patch", *which, "--type=json", "-p", json.dumps(remove)), *as_program("device-manager")
-    )
-    if len(manifest["metadata"]["finalizers"]) > 1:
-        others = [{"op": "remove", "path": "/metadata/finalizers"}]
-        cluster.kubectl("patch", *which, "--type=json", "-p", json.dumps(others))
-
-    assert cluster.kubectl("get", "shp", "-n", namespace, "-o", "name") == ""
 
 
 @pytest.mark.parametrize("count", [2, 1000], ids=["large for its spec", "large for its owners"])
