@@ -21,7 +21,7 @@ from kubeshare.api.types.core_v1 import (
     Pod,
 )
 from kubeshare.core.decision import Decision
-from kubeshare.core.demand import Demand, Memory
+from kubeshare.core.demand import Demand, LabelScope, Memory
 from kubeshare.core.errors import LedgerError
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
@@ -50,8 +50,14 @@ class Cluster:
         }
         self.builds = 0
         self.pool = VGPUStore(client, vgpus, "test")
+        self.scope: LabelScope = "cluster"
         self.kept = LedgerCache(
-            self.pool, gpunodes=gpunodes, nodes=nodes, pods=pods, built=self._count
+            self.pool,
+            gpunodes=gpunodes,
+            nodes=nodes,
+            pods=pods,
+            label_scope=lambda: self.scope,
+            built=self._count,
         )
 
     def _count(self) -> None:
@@ -74,6 +80,12 @@ class Cluster:
         """The ledger from scratch."""
         found = {kind: each.store.snapshot().values() for kind, each in self.reflectors.items()}
         return ledger_builder.build(self.pool.all(), found[v1.GPUNode], found[Node], found[Pod])
+
+
+def changed(cluster: Cluster) -> set[str]:
+    """The vGPUs whose entries are to be built again."""
+    state = cluster.kept._state
+    return set() if state is None else state.vgpus
 
 
 def with_cluster(scenario: Callable[[Cluster], Coroutine[Any, Any, None]]) -> None:
@@ -299,7 +311,7 @@ def test_what_changes_while_nobody_asks_is_remembered_up_to_a_bound() -> None:
         for number in range(MIN_MARKS + 10):
             cluster.watched(vgpu(f"b{number}"))
             cluster.gone(v1.VGPU, Key("", f"b{number}"))
-        assert len(cluster.kept._changed_vgpus) <= MIN_MARKS
+        assert len(changed(cluster)) <= MIN_MARKS
         assert cluster.kept.now() == cluster.built()
         assert cluster.builds == 2
 
@@ -357,10 +369,35 @@ def test_what_nobody_reads_is_brought_up_to_date_in_steps() -> None:
         keeping = asyncio.create_task(cluster.kept.keep_up(Upkeep(lambda _: None)))
         await asyncio.sleep(0)
         _many(cluster)
-        assert len(cluster.kept._changed_vgpus) == 2 * ENTRIES_AT_ONCE
+        assert len(changed(cluster)) == 2 * ENTRIES_AT_ONCE
         await asyncio.sleep(1)
-        assert not cluster.kept._changed_vgpus
+        assert not changed(cluster)
         assert cluster.kept.now() == cluster.built()
+        keeping.cancel()
+
+    with_cluster(scenario)
+
+
+def test_a_ledger_of_another_scope_is_built_in_steps_beside_the_one_in_use() -> None:
+    async def scenario(cluster: Cluster) -> None:
+        attached: list[int] = []
+        upkeep = Upkeep(lambda ledger: attached.append(len(ledger.devices)))
+        _many(cluster)
+        await cluster.kept.prepare(upkeep)
+        keeping = asyncio.create_task(cluster.kept.keep_up(upkeep))
+        await asyncio.sleep(0)
+        before = cluster.kept.now()
+        cluster.scope = "namespace"
+        steps = 0
+        while (now := cluster.kept.now()) is before:
+            cluster.watched(vgpu(f"during-{steps}", "m0"))
+            steps += 1
+            await asyncio.sleep(0)
+        assert steps >= 4
+        assert (now.label_scope, attached) == ("namespace", [0, 0])
+        now = cluster.kept.now()
+        cluster.scope = "cluster"
+        assert (now.devices, now.nodes) == (cluster.built().devices, cluster.built().nodes)
         keeping.cancel()
 
     with_cluster(scenario)

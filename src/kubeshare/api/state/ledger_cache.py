@@ -59,6 +59,40 @@ class Upkeep(NamedTuple):
     seconds: float | None = None
 
 
+class _State:
+    """A ledger, the settings that it was built with, and the names that changed since.
+
+    Args:
+        ledger: the ledger.
+        domain_label: the label of nodes of which it has the domains.
+        nodes: the nodes whose entries are not up to date.
+        vgpus: the same of vGPUs.
+    """
+
+    def __init__(
+        self,
+        ledger: Ledger,
+        domain_label: str,
+        nodes: Iterable[str] = (),
+        vgpus: Iterable[str] = (),
+    ) -> None:
+        self.ledger = ledger
+        self.domain_label = domain_label
+        self.nodes = set(nodes)
+        self.vgpus = set(vgpus)
+        self._expected = self.marks  # entries that the ledger has when it is built
+
+    @property
+    def marks(self) -> int:
+        """How many entries are not up to date."""
+        return len(self.nodes) + len(self.vgpus)
+
+    @property
+    def entries(self) -> int:
+        """How many entries the ledger has, or will have."""
+        return max(len(self.ledger.nodes) + len(self.ledger.devices), self._expected)
+
+
 class LedgerCache:
     """One ledger for as long as the program runs.
 
@@ -90,7 +124,6 @@ class LedgerCache:
     ) -> None:
         self._label_scope = label_scope
         self._domain_label = domain_label
-        self._domains_of = domain_label()  # the label of which the ledger has the domains
         self._pool = pool
         self._gpunodes = gpunodes.store
         self._nodes = nodes.store
@@ -98,10 +131,9 @@ class LedgerCache:
         self._on_built = built
         self.growths = 0
         self._on_growth: list[Callable[[], None]] = []
-        self._ledger: Ledger | None = None
-        self._changed_nodes: set[str] = set()
-        self._changed_vgpus: set[str] = set()
-        self._expected = 0  # entries that the ledger has when it is built
+        self._state: _State | None = None
+        self._next: _State | None = None  # is built with other settings, and then replaces it
+        self._kept = False  # `keep_up` runs
         self._behind = asyncio.Event()  # there is something to do for `keep_up`
         self._pods.add_index(_BY_NODE, _node)
         self._pods.add_index(_BY_VGPU, _placeholder_of)
@@ -111,43 +143,49 @@ class LedgerCache:
         pods.subscribe(self._pod_changed)
 
     def now(self) -> Ledger:
-        """The ledger, up to date; callers must not change it."""
+        """The ledger, up to date; callers must not change it.
+
+        While :meth:`keep_up` runs, one with other settings comes somewhat after they are changed.
+        """
         self._pool.expire()
-        ledger = self._ledger
-        if ledger is None or ledger.label_scope != self._label_scope():
+        state = self._state
+        if state is None:
             return self._build()
-        if self._domains_of != self._domain_label():
-            return self._build()
+        if self._has_other_settings(state):
+            if not self._kept:
+                return self._build()
+            self._behind.set()
         try:
-            self._catch_up(ledger)
+            self._catch_up(state)
         except LedgerError as error:
             log.warning("the ledger is built anew", error=str(error))
             return self._build()
-        return ledger
+        return state.ledger
 
     async def prepare(self, upkeep: Upkeep) -> None:
         """Build the ledger, unless there is one, in steps between which other tasks run."""
-        if self._ledger is not None:
+        if self._state is not None:
             return
-        ledger = self._ledger = Ledger(label_scope=self._label_scope())
-        self._domains_of = self._domain_label()
-        upkeep.attach(ledger)
-        self._changed_vgpus = {vgpu.metadata.name for vgpu in self._pool.all()}
-        self._changed_nodes = {key.name for key in self._nodes.snapshot()}
-        self._expected = len(self._changed_vgpus) + len(self._changed_nodes)
+        state = self._state = self._begun(upkeep)
         await self._catch_up_in_steps(upkeep)
-        if self._ledger is ledger:
+        if self._state is state:
             self._on_built()
 
     async def keep_up(self, upkeep: Upkeep) -> None:
         """Bring the ledger up to date whenever much has changed, until cancelled."""
-        while True:
-            with suppress(TimeoutError):
-                async with asyncio.timeout(upkeep.seconds):
-                    await self._behind.wait()
-            self._behind.clear()
-            await self.prepare(upkeep)
-            await self._catch_up_in_steps(upkeep)
+        self._kept = True
+        try:
+            while True:
+                with suppress(TimeoutError):
+                    async with asyncio.timeout(upkeep.seconds):
+                        await self._behind.wait()
+                self._behind.clear()
+                await self.prepare(upkeep)
+                if self._state is not None and self._has_other_settings(self._state):
+                    await self._replace(upkeep)
+                await self._catch_up_in_steps(upkeep)
+        finally:
+            self._kept = False
 
     def subscribe_to_growth(self, handler: Callable[[], None]) -> None:
         """Call ``handler`` in :meth:`now` when a demand that did not fit before may fit.
@@ -190,34 +228,68 @@ class LedgerCache:
                 self._mark(_node(pod), _placeholder_of(pod))
 
     def _mark(self, nodes: Iterable[str] = (), vgpus: Iterable[str] = ()) -> None:
-        if self._ledger is None:
+        names = tuple(nodes), tuple(vgpus)
+        for each in filter(None, (self._state, self._next)):
+            each.nodes.update(names[0])
+            each.vgpus.update(names[1])
+        state = self._state
+        if state is None:
             return  # it will be built
-        self._changed_nodes.update(nodes)
-        self._changed_vgpus.update(vgpus)
-        marks = len(self._changed_nodes) + len(self._changed_vgpus)
-        if marks > MARKS_AT_ONCE:
+        if state.marks > MARKS_AT_ONCE:
             self._behind.set()
-        entries = max(len(self._ledger.nodes) + len(self._ledger.devices), self._expected)
-        if marks > MIN_MARKS + 2 * entries:
+        if state.marks > MIN_MARKS + 2 * state.entries:
             # Nobody keeps it up: to rebuild it is cheaper than to catch up.
-            self._ledger = None
-            self._changed_nodes.clear()
-            self._changed_vgpus.clear()
+            self._state = None
+
+    def _has_other_settings(self, state: _State) -> bool:
+        settings = state.ledger.label_scope, state.domain_label
+        return settings != (self._label_scope(), self._domain_label())
 
     def _build(self) -> Ledger:
-        self._changed_nodes.clear()
-        self._changed_vgpus.clear()
         nodes = self._nodes.snapshot().values()
-        self._domains_of = self._domain_label()
-        built = self._ledger = Ledger(
-            (ledger_builder.node_entry(node, self, self._domains_of) for node in nodes),
+        label = self._domain_label()
+        built = Ledger(
+            (ledger_builder.node_entry(node, self, label) for node in nodes),
             label_scope=self._label_scope(),
         )
         for vgpu in self._pool.all():
             ledger_builder.set_device(built, ledger_builder.device_entry(vgpu, self))
+        self._state = _State(built, label)
         self._on_built()
         self._report_growth()
         return built
+
+    def _begun(self, upkeep: Upkeep) -> _State:
+        """An empty ledger with its indexes, of which all entries are to be built."""
+        ledger = Ledger(label_scope=self._label_scope())
+        upkeep.attach(ledger)
+        return _State(
+            ledger,
+            self._domain_label(),
+            (key.name for key in self._nodes.snapshot()),
+            (vgpu.metadata.name for vgpu in self._pool.all()),
+        )
+
+    async def _replace(self, upkeep: Upkeep) -> None:
+        """Build a ledger with the present settings in steps, while others use the former one."""
+        state = self._next = self._begun(upkeep)
+        try:
+            # The next reader builds the rest: under many changes there is always some.
+            while state.marks > ENTRIES_AT_ONCE:
+                self._catch_up_some(state, ENTRIES_AT_ONCE)
+                upkeep.refresh(state.ledger)
+                await asyncio.sleep(0)
+        except LedgerError as error:
+            log.warning("the ledger is built anew", error=str(error))
+            self._state = None  # by the next reader
+            return
+        finally:
+            self._next = None
+        self._state = state
+        self._on_built()
+        self._report_growth()
+        if self._has_other_settings(state):
+            self._behind.set()
 
     def _report_growth(self) -> None:
         self.growths += 1
@@ -225,41 +297,46 @@ class LedgerCache:
             handler()
 
     async def _catch_up_in_steps(self, upkeep: Upkeep) -> None:
-        while self._ledger is not None and (self._changed_vgpus or self._changed_nodes):
+        while (state := self._state) is not None and state.marks:
             try:
-                self._catch_up(self._ledger, ENTRIES_AT_ONCE)
-                upkeep.refresh(self._ledger)
+                self._catch_up(state, ENTRIES_AT_ONCE)
+                upkeep.refresh(state.ledger)
             except LedgerError as error:
                 log.warning("the ledger is built anew", error=str(error))
-                self._ledger = None  # by the next reader
+                self._state = None  # by the next reader
                 return
             await asyncio.sleep(0)
 
-    def _catch_up(self, ledger: Ledger, most: int = sys.maxsize) -> None:
-        """Build the marked entries again, at most so many."""
+    def _catch_up(self, state: _State, most: int = sys.maxsize) -> None:
+        """Build the marked entries again, at most so many, and report that there is more room."""
+        if self._catch_up_some(state, most):
+            self._report_growth()
+
+    def _catch_up_some(self, state: _State, most: int) -> bool:
+        """Build the marked entries again, at most so many; whether there is more room."""
         grown = False
         for _ in range(most):
             # First the vGPUs: each changes the entry of its node too, since its GPU is not free.
-            if self._changed_vgpus:
-                grown = self._update_vgpu(ledger, self._changed_vgpus.pop()) or grown
-            elif self._changed_nodes:
-                grown = self._update_node(ledger, self._changed_nodes.pop()) or grown
+            if state.vgpus:
+                grown = self._update_vgpu(state, state.vgpus.pop()) or grown
+            elif state.nodes:
+                grown = self._update_node(state, state.nodes.pop()) or grown
             else:
                 break
-        if grown:
-            self._report_growth()
+        return grown
 
-    def _update_vgpu(self, ledger: Ledger, name: str) -> bool:
+    def _update_vgpu(self, state: _State, name: str) -> bool:
         """Build an entry again; whether a demand may fit that did not before."""
+        ledger = state.ledger
         vgpu = self._pool.get(name)
         before = ledger.devices.get(name)
         nodes = {before.node} if before is not None else set()
         if vgpu is not None:
             nodes.add(vgpu.spec.node_name)
-        self._changed_nodes |= nodes
+        state.nodes |= nodes
         # A vGPU of the same GPUID takes holders only while this one does not exist.
         duplicates = (hashed_name(node, name) for node in nodes)
-        self._changed_vgpus.update(each for each in duplicates if each in ledger.devices)
+        state.vgpus.update(each for each in duplicates if each in ledger.devices)
         if vgpu is not None:
             device = ledger_builder.device_entry(vgpu, self)
             if device != before:
@@ -268,12 +345,13 @@ class LedgerCache:
             ledger_builder.remove_device(ledger, name)
         return device_grew(before, ledger.devices.get(name))
 
-    def _update_node(self, ledger: Ledger, name: str) -> bool:
+    def _update_node(self, state: _State, name: str) -> bool:
         """Build an entry again; whether a demand may fit that did not before."""
+        ledger = state.ledger
         node = self._nodes.get(name)
         before = ledger.nodes.get(name)
         if node is not None:
-            entry = ledger_builder.node_entry(node, self, self._domains_of)
+            entry = ledger_builder.node_entry(node, self, state.domain_label)
             if entry != before:
                 ledger.set_node(entry)
         elif before is not None:
