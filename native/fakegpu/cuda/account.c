@@ -32,7 +32,7 @@ void device_wait_all(struct device *device) {
     engine_enter(&driver.engine, device->gpu);
     uint64_t last = driver.engine.state->gpu[device->gpu].client[device->client].submitted;
     engine_leave(&driver.engine, device->gpu);
-    device_wait(device, last);
+    engine_wait_all(&driver.engine, device->gpu, device->client, last);
 }
 
 struct device *device_at(const CUmemLocation *location) {

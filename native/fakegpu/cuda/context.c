@@ -10,15 +10,16 @@
 #include "graph_memory.h"
 #include "overhead.h"
 #include "pool.h"
+#include "queue.h"
 
 void context_wait(const struct CUctx_st *context) {
     deferred_wait_context(context);
     /* What is this process's own needs no lock among processes. */
     pthread_mutex_t *mutex = &driver.engine.mutex[context->device->gpu];
     pthread_mutex_lock(mutex);
-    uint64_t last = context->last;
+    struct front last = context->last;
     pthread_mutex_unlock(mutex);
-    device_wait(context->device, last);
+    device_wait_front(context->device, &last);
 }
 
 static bool known(const struct CUctx_st *context) {
@@ -59,8 +60,9 @@ static CUresult begin(struct CUctx_st *context, struct device *device, unsigned 
     context_limits(context);
     context->flags = flags;
     context->id = ++driver.last_id;
-    context->last = context->last_legacy = context->last_blocking = 0;
-    context->legacy = (struct CUstream_st){.context = context, .id = ++driver.last_id};
+    context->last = context->last_legacy = context->last_blocking = (struct front){0};
+    context->legacy = (struct CUstream_st){
+        .context = context, .id = ++driver.last_id, .queue = queue_next(device)};
     context->peers = 0;
     context->xids = __atomic_load_n(&gpu->xids, __ATOMIC_ACQUIRE);
     context->doomed = 0;

@@ -37,7 +37,7 @@ static bool look_at_event(struct work *work, const struct CUstream_st *stream, C
     bool is_over = event_is_over(event);
     work->after = event->state == EVENT_DEFERRED ? event->work : 0;
     work->other = device;
-    work->number = event->number;
+    work->front = event->rest;
     engine_leave(&driver.engine, device->gpu);
     return !is_over && (work->after != 0 || device != stream->context->device);
 }

@@ -13,7 +13,7 @@ struct work {
     uint64_t id;
     uint64_t after; /* the recording that it waits for, by its id, or 0 */
     const struct device *other;
-    uint64_t number;    /* the kernel of `other` that it waits for */
+    struct front front; /* the kernels of `other` that it waits for */
     unsigned next_item; /* of operations on memory */
     uint64_t until_ns;  /* the end of a transfer that has begun */
     struct work *next;

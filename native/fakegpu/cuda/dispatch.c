@@ -56,12 +56,20 @@ static bool over(const struct device *device, uint64_t number, uint64_t *wake) {
     return at == 0;
 }
 
+static bool front_over(const struct device *device, const struct front *front, uint64_t *wake) {
+    uint32_t queue = 0;
+    while (queue < driver.queues && over(device, front->last[queue], wake))
+        queue++;
+    return queue == driver.queues;
+}
+
 static bool quiet(const struct work *work, uint64_t *wake) {
     const struct device *device = work->context->device;
+    struct front pending;
     engine_enter(&driver.engine, device->gpu);
-    uint64_t pending = stream_pending(work->stream);
+    stream_pending(work->stream, &pending);
     engine_leave(&driver.engine, device->gpu);
-    return over(device, pending, wake);
+    return front_over(device, &pending, wake);
 }
 
 static bool has_room(const struct work *work, uint64_t *wake) {
@@ -88,7 +96,7 @@ static bool is_ready(struct work *work, uint64_t *wake) {
     if (operation->kind == OPERATION_WAIT) {
         if (work->after != 0)
             return false;
-        return work->other == work->context->device || over(work->other, work->number, wake);
+        return work->other == work->context->device || front_over(work->other, &work->front, wake);
     }
     if (operation_needs_quiet(operation) && !quiet(work, wake))
         return false;
@@ -118,9 +126,7 @@ static void perform(struct work *work) {
     const struct device *device = work->context->device;
     operation_move_bytes(operation);
     if (operation->kind == OPERATION_WAIT && work->other == device) {
-        engine_enter(&driver.engine, device->gpu);
-        stream_busy(work->stream, work->number);
-        engine_leave(&driver.engine, device->gpu);
+        stream_follow(work->stream, &work->front);
     } else if (operation->duration_ns > 0) {
         operation_submit(work->stream, operation);
     }
@@ -139,13 +145,14 @@ static void finish(struct work *work) {
         place = &(*place)->next;
     *place = work->next;
     if (work->operation.kind == OPERATION_RECORD) {
-        uint64_t number = event_record_deferred(work->operation.event, work->id, work->stream,
-                                                work->whole_context);
+        struct front front;
+        event_record_deferred(work->operation.event, work->id, work->stream, work->whole_context,
+                              &front);
         for (struct work *later = work->next; later != NULL; later = later->next) {
             if (later->after == work->id) {
                 later->after = 0;
                 later->other = work->context->device;
-                later->number = number;
+                later->front = front;
             }
         }
     }

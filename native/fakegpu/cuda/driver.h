@@ -1,9 +1,12 @@
 /*
  * The inside of the fake driver: what its files share.
  *
- * A GPU here is one FIFO per process (engine/): streams of a process do not
- * overlap. So all that a stream, an event or a context has to know of its work
- * is the number of a kernel: when that kernel has ended, it is done.
+ * A process has queues on a GPU (engine/), and each stream stands in one of
+ * them: what ends last of it is a kernel's number. An event or a context may
+ * be after several streams: what it waits for is a front, the last kernel of
+ * each queue. Where the profile says nothing of queues there is one, and what is
+ * no kernel takes no place in it. Else waits and events are markers in
+ * the queue of their stream, and hold up what shares it (queue.h).
  *
  * Work that cannot go to the engine yet stands in a list of its own
  * (deferred.h), and what is captured goes into a graph (capture.h, graph.h).
@@ -57,6 +60,11 @@ API cuMemFree_v2(CUdeviceptr pointer);
             return (CUresult)not_modelled(what, &said_, CUDA_ERROR_NOT_SUPPORTED);                 \
     } while (0)
 
+/* The last kernel of each queue that something waits for; 0: none. */
+struct front {
+    uint64_t last[QUEUES_MAX];
+};
+
 struct node_set {
     struct CUgraphNode_st **node;
     size_t count, room;
@@ -70,7 +78,9 @@ struct CUstream_st {
     uint64_t charged;                     /* bytes of the GPU */
     CUlaunchAttributeValue attributes[4]; /* stream_attribute.c */
     uint64_t thread;                      /* the thread whose default stream it is; 0: of none */
+    uint32_t queue;                       /* that its work goes to */
     uint64_t last;                        /* kernel after which it is idle */
+    struct front joined;                  /* what it waits for already, with hardware queues */
     unsigned deferred;                    /* operations in the list; its lock */
     uint64_t held;                        /* the last pass over the list that held it up */
     bool unlisted;                        /* destroyed: goes with the last operation in the list */
@@ -93,14 +103,14 @@ struct CUctx_st {
     unsigned flags;
     unsigned references; /* of a primary context */
     uint64_t id;
-    uint64_t last;          /* kernel of any of its streams */
-    uint64_t last_legacy;   /* of the legacy default stream */
-    uint64_t last_blocking; /* of that and of all streams that it waits for */
-    uint64_t xids;          /* errors of its GPU that it has looked at; atomic */
-    uint64_t doomed;        /* the kernel that will break it, or 0; atomic */
-    uint32_t doom;          /* the error that it then raises */
-    int broken;             /* the CUresult that every call answers from now on, or 0; atomic */
-    uint32_t peers;         /* whose memory it may use, a bit a device; atomic */
+    struct front last;          /* of any of its streams */
+    struct front last_legacy;   /* of the legacy default stream */
+    struct front last_blocking; /* of that and of all streams that it waits for */
+    uint64_t xids;              /* errors of its GPU that it has looked at; atomic */
+    uint64_t doomed;            /* the kernel that will break it, or 0; atomic */
+    uint32_t doom;              /* the error that it then raises */
+    int broken;     /* the CUresult that every call answers from now on, or 0; atomic */
+    uint32_t peers; /* whose memory it may use, a bit a device; atomic */
     uint64_t held_any, held_legacy, held_blocking; /* passes over the list of what is deferred */
     struct CUctx_st *primary;                      /* of a green context; else NULL */
     struct CUstream_st legacy;
@@ -124,6 +134,7 @@ struct device {
     uint32_t gpu; /* in the engine */
     bool attached;
     uint32_t client;
+    uint32_t streams; /* made so far: they take the queues in turn; atomic */
     struct CUctx_st primary;
     struct graph_account graphs;
     struct CUevent_st *pending[QUEUE_DEPTH]; /* events by the place of their kernel */
@@ -135,7 +146,8 @@ struct CUevent_st {
     struct CUctx_st *context;
     unsigned flags;
     enum event_state state;
-    uint64_t number;          /* the kernel it waits for */
+    struct front rest;        /* what it waits for */
+    uint64_t number;          /* the first kernel of that */
     uint64_t record_ns;       /* when it was recorded */
     uint64_t time_ns;         /* its time stamp, once done */
     uint64_t work;            /* its recording in the list, while deferred */
@@ -170,6 +182,8 @@ struct driver {
     int device_count;
     struct CUctx_st *contexts; /* created ones, for ever: a stale handle is known as one */
     uint64_t last_id;
+    bool has_hardware_queues; /* the profile says so */
+    uint32_t queues;          /* of this process on each GPU */
 };
 
 extern struct driver driver;
@@ -214,10 +228,10 @@ CUstream per_thread(CUstream stream);
 
 /* ---- progress: inside engine_enter/leave of the device ---- */
 
-/** The kernel after which all that `stream` has to wait for is done. */
-uint64_t stream_pending(const struct CUstream_st *stream);
+/** What `stream` has to wait for until it is idle. */
+void stream_pending(const struct CUstream_st *stream, struct front *front);
 
-/** Notes that `stream` is busy until kernel `number`. */
+/** Notes that `stream` is busy until kernel `number`, which stands in its queue. */
 void stream_busy(struct CUstream_st *stream, uint64_t number);
 
 /** Whether an event holds nothing up. */
@@ -237,6 +251,12 @@ void context_wait(const struct CUctx_st *context);
 /** Sleeps until kernel `number` of a device has ended. */
 void device_wait(struct device *device, uint64_t number);
 
+/** Sleeps until all of a front has. */
+void device_wait_front(struct device *device, const struct front *front);
+
+/** Has a stream wait for what a front of its device has not reached yet. */
+void stream_follow(struct CUstream_st *stream, const struct front *front);
+
 /** How many blocks of so many threads a multiprocessor runs at a time. */
 int blocks_that_fit(int threads, size_t shared_bytes);
 
@@ -251,10 +271,10 @@ void event_defer(struct CUevent_st *event, uint64_t work);
 
 /**
  * Records a deferred event (NULL: destroyed since) unless it was recorded again
- * since; returns the kernel after which it is over.
+ * since; `front` is after what it is over.
  */
-uint64_t event_record_deferred(struct CUevent_st *event, uint64_t work, struct CUstream_st *stream,
-                               bool whole_context);
+void event_record_deferred(struct CUevent_st *event, uint64_t work, struct CUstream_st *stream,
+                           bool whole_context, struct front *front);
 
 /** Makes a stream wait for an event of the same device that is not deferred. */
 CUresult event_hold_up(struct CUevent_st *event, struct CUstream_st *stream);

@@ -5,25 +5,44 @@
 #include "deferred.h"
 #include "ipc_event.h"
 #include "pool.h"
+#include "queue.h"
 
 static struct CUevent_st **place_of(struct device *device, uint64_t number) {
     return &device->pending[(number - 1) % QUEUE_DEPTH];
 }
 
-/* An event on an idle stream happens when it is recorded, else when the work before it ends. */
-static void settle(struct CUevent_st *event) {
-    const struct device *device = event->context->device;
-    uint64_t end = engine_end_ns(&driver.engine, device->gpu, device->client, event->number);
-    event->time_ns = end > event->record_ns ? end : event->record_ns;
-    event->state = EVENT_DONE;
+static void list(struct CUevent_st *event) {
+    struct CUevent_st **place = place_of(event->context->device, event->number);
+    event->state = EVENT_PENDING;
+    event->next = *place;
+    *place = event;
 }
 
+/* Has an event wait for the first kernel of what is left; one on an idle stream happens when it is
+ * recorded, else when the last work before it ends. */
+static void go_on(struct CUevent_st *event) {
+    const struct device *device = event->context->device;
+    for (uint32_t queue = 0; queue < driver.queues; queue++) {
+        uint64_t number = event->rest.last[queue];
+        if (number == 0 || !engine_completed(&driver.engine, device->gpu, device->client, number))
+            continue;
+        uint64_t end = engine_end_ns(&driver.engine, device->gpu, device->client, number);
+        if (end > event->time_ns)
+            event->time_ns = end;
+    }
+    event->number = front_first(&event->rest, device->gpu, device->client);
+    event->state = EVENT_DONE;
+    if (event->number != 0)
+        list(event);
+}
+
+/* What comes after the first kernel has its place until that one's is used again. */
 void settle_events(struct device *device, uint64_t number) {
-    struct CUevent_st **list = place_of(device, number);
-    while (*list != NULL) {
-        struct CUevent_st *event = *list;
-        *list = event->next;
-        settle(event);
+    struct CUevent_st **events = place_of(device, number);
+    while (*events != NULL) {
+        struct CUevent_st *event = *events;
+        *events = event->next;
+        go_on(event);
     }
 }
 
@@ -41,7 +60,7 @@ static bool is_done(struct CUevent_st *event) {
     if (event->state == EVENT_PENDING &&
         engine_completed(&driver.engine, device->gpu, device->client, event->number)) {
         forget(event);
-        settle(event);
+        go_on(event);
     }
     return event->state != EVENT_PENDING;
 }
@@ -52,26 +71,39 @@ bool event_is_over(struct CUevent_st *event) {
     return event->state != EVENT_DEFERRED && is_done(event);
 }
 
-static void record(struct CUevent_st *event, struct device *device, uint64_t now, uint64_t number) {
+/* After what has ended already it happens when it is recorded. */
+static void record(struct CUevent_st *event, const struct device *device, uint64_t now,
+                   const struct front *front) {
     forget(event);
-    event->number = number;
+    event->rest = *front;
     event->record_ns = event->time_ns = now;
     if (event->shared != NULL)
-        ipc_event_recorded(event, number);
-    if (engine_completed(&driver.engine, device->gpu, device->client, number)) {
-        event->state = EVENT_DONE;
+        ipc_event_recorded(event);
+    event->number = front_first(&event->rest, device->gpu, device->client);
+    event->state = EVENT_DONE;
+    if (event->number != 0)
+        list(event);
+}
+
+/* With hardware queues an event stands in the queue of its stream. */
+static void reach(struct CUstream_st *stream, struct front *front) {
+    const struct device *device = stream->context->device;
+    if (driver.has_hardware_queues) {
+        *front = (struct front){0};
+        front->last[stream->queue] = stream_mark(stream);
         return;
     }
-    struct CUevent_st **list = place_of(device, number);
-    event->state = EVENT_PENDING;
-    event->next = *list;
-    *list = event;
+    engine_enter(&driver.engine, device->gpu);
+    stream_pending(stream, front);
+    engine_leave(&driver.engine, device->gpu);
 }
 
 void event_record(struct CUevent_st *event, struct CUstream_st *stream) {
     struct device *device = stream->context->device;
+    struct front front;
+    reach(stream, &front);
     uint64_t now = engine_enter(&driver.engine, device->gpu);
-    record(event, device, now, stream_pending(stream));
+    record(event, device, now, &front);
     engine_leave(&driver.engine, device->gpu);
 }
 
@@ -86,23 +118,27 @@ void event_defer(struct CUevent_st *event, uint64_t work) {
     engine_leave(&driver.engine, gpu);
 }
 
-uint64_t event_record_deferred(struct CUevent_st *event, uint64_t work, struct CUstream_st *stream,
-                               bool whole_context) {
+void event_record_deferred(struct CUevent_st *event, uint64_t work, struct CUstream_st *stream,
+                           bool whole_context, struct front *front) {
     struct device *device = stream->context->device;
+    if (!whole_context)
+        reach(stream, front);
     uint64_t now = engine_enter(&driver.engine, device->gpu);
-    uint64_t number = whole_context ? stream->context->last : stream_pending(stream);
+    if (whole_context)
+        *front = stream->context->last;
     if (event != NULL && event->state == EVENT_DEFERRED && event->work == work)
-        record(event, device, now, number);
+        record(event, device, now, front);
     engine_leave(&driver.engine, device->gpu);
-    return number;
 }
 
 CUresult event_hold_up(struct CUevent_st *event, struct CUstream_st *stream) {
+    struct front front = {0};
     uint32_t gpu = event->context->device->gpu;
     engine_enter(&driver.engine, gpu);
     if (event->state != EVENT_DEFERRED && !is_done(event))
-        stream_busy(stream, event->number);
+        front = event->rest;
     engine_leave(&driver.engine, gpu);
+    stream_follow(stream, &front);
     return CUDA_SUCCESS;
 }
 
@@ -176,7 +212,7 @@ API cuCtxRecordEvent(CUcontext handle, CUevent event) {
     if (deferred)
         return CUDA_SUCCESS;
     uint64_t now = engine_enter(&driver.engine, context->device->gpu);
-    record(event, context->device, now, context->last);
+    record(event, context->device, now, &context->last);
     engine_leave(&driver.engine, context->device->gpu);
     return CUDA_SUCCESS;
 }
@@ -200,12 +236,12 @@ API cuEventSynchronize(CUevent event) {
     struct device *device = event->context->device;
     engine_enter(&driver.engine, device->gpu);
     bool done = event_is_over(event);
-    uint64_t number = event->number;
+    struct front rest = event->rest;
     engine_leave(&driver.engine, device->gpu);
     if (!done && event->shared != NULL)
         ipc_event_wait(event);
     else if (!done)
-        device_wait(device, number);
+        device_wait_front(device, &rest);
     sync_slowly();
     pools_synchronized(device);
     return context_fault(event->context);

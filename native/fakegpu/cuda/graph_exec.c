@@ -1,7 +1,7 @@
 /*
  * Executable graphs. A launched one runs its nodes one after another in an
- * order that keeps every dependency: parallel branches do not overlap, as
- * streams of one process do not. Kernels that follow each other go to the
+ * order that keeps every dependency: parallel branches do not overlap. Kernels
+ * that follow each other go to the
  * engine as one piece of work of the sum of their times: as with the real
  * driver a launch of many nodes takes one place of the queue.
  */

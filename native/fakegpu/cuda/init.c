@@ -7,6 +7,7 @@
 #include "host.h"
 #include "ipc.h"
 #include "names.h"
+#include "queue.h"
 
 struct driver driver = {.lock = PTHREAD_MUTEX_INITIALIZER};
 
@@ -96,6 +97,7 @@ static CUresult initialise(void) {
         fprintf(stderr, "fakegpu: %s\n", error);
         return CUDA_ERROR_SYSTEM_NOT_READY;
     }
+    queues_choose();
     ipc_sweep();
     choose_devices();
     for (int i = 0; i < driver.device_count; i++)

@@ -7,15 +7,16 @@
 #include <unistd.h>
 
 #include "ipc.h"
+#include "queue.h"
 
 /* Another process's queue does not wake this one: it is looked at. */
 #define LOOK_NS 200000
 
 /* ---- recordings ------------------------------------------------------------------ */
 
-void ipc_event_recorded(const struct CUevent_st *event, uint64_t number) {
+void ipc_event_recorded(const struct CUevent_st *event) {
     *event->shared = (struct ipc_event){.process = driver.engine.process,
-                                        .number = number,
+                                        .front = event->rest,
                                         .client = event->context->device->client};
 }
 
@@ -33,8 +34,8 @@ bool ipc_event_is_over(const struct CUevent_st *event) {
     if (shared->process == 0 || client->process != shared->process ||
         !engine_process_lives(&driver.engine, shared->process))
         return true;
-    return shared->deferred == 0 &&
-           engine_completed(&driver.engine, gpu, shared->client, shared->number);
+    struct front front = shared->front;
+    return shared->deferred == 0 && front_first(&front, gpu, shared->client) == 0;
 }
 
 void ipc_event_wait(const struct CUevent_st *event) {
@@ -75,7 +76,7 @@ static CUresult share(CUevent event, struct ipc_handle *handle) {
         engine_enter(&driver.engine, event->context->device->gpu);
         event->shared = shared;
         if (shared != NULL && event->state != EVENT_NEW)
-            ipc_event_recorded(event, event->number);
+            ipc_event_recorded(event);
         if (shared != NULL && event->state == EVENT_DEFERRED)
             ipc_event_deferred(event);
         engine_leave(&driver.engine, event->context->device->gpu);

@@ -9,16 +9,16 @@
 #include "driver.h"
 
 struct ipc_event {
-    uint64_t process; /* that recorded it; 0: none has */
-    uint64_t number;  /* its kernel that the event waits for */
+    uint64_t process;   /* that recorded it; 0: none has */
+    struct front front; /* its kernels that the event waits for */
     uint32_t client;
     uint32_t deferred; /* its recording cannot go to the engine yet */
 };
 
 /* ---- inside engine_enter/leave of the device ---- */
 
-/** Tells the others that this process recorded an event after kernel `number`. */
-void ipc_event_recorded(const struct CUevent_st *event, uint64_t number);
+/** Tells the others that this process recorded an event, and after what. */
+void ipc_event_recorded(const struct CUevent_st *event);
 
 /** Tells them that it will have. */
 void ipc_event_deferred(const struct CUevent_st *event);

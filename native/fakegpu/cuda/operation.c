@@ -35,24 +35,6 @@ void operation_clear(struct operation *operation) {
     operation->kind = OPERATION_EMPTY;
 }
 
-/* Waits while the queue is full, as the real driver's launch does. */
-uint64_t stream_submit(struct CUstream_st *stream, uint64_t duration_ns) {
-    struct device *device = stream->context->device;
-    struct engine *engine = &driver.engine;
-    engine_enter(engine, device->gpu);
-    while (!engine_has_room(engine, device->gpu, device->client)) {
-        uint64_t oldest = engine->state->gpu[device->gpu].client[device->client].completed + 1;
-        engine_leave(engine, device->gpu);
-        device_wait(device, oldest);
-        engine_enter(engine, device->gpu);
-    }
-    settle_events(device, engine->state->gpu[device->gpu].client[device->client].submitted + 1);
-    uint64_t number = engine_submit(engine, device->gpu, device->client, duration_ns);
-    stream_busy(stream, number);
-    engine_leave(engine, device->gpu);
-    return number;
-}
-
 void operation_submit(struct CUstream_st *stream, const struct operation *operation) {
     uint64_t number = stream_submit(stream, operation->duration_ns);
     uint64_t none = 0;

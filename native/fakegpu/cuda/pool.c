@@ -1,6 +1,8 @@
 /* Which block a stream gets of a pool, and what becomes of it when it is freed. */
 #include "pool.h"
 
+#include "queue.h"
+
 enum reuse { REUSE_NOT, REUSE_AFTER_WAITING, REUSE_AT_ONCE };
 
 /* Whether a stream may have a block that another one freed, and at what price. */
@@ -13,7 +15,8 @@ static enum reuse reusable(const struct block *block, const struct CUstream_st *
         return REUSE_NOT;
     if (block->stream == stream->id || (pool->follow_events && progress >= block->number))
         return REUSE_AT_ONCE;
-    return pool->internal_dependencies ? REUSE_AFTER_WAITING : REUSE_NOT;
+    return pool->internal_dependencies && !driver.has_hardware_queues ? REUSE_AFTER_WAITING
+                                                                      : REUSE_NOT;
 }
 
 static struct block *best(const struct CUmemPoolHandle_st *pool, uint64_t bytes,
@@ -32,15 +35,17 @@ static struct block *best(const struct CUmemPoolHandle_st *pool, uint64_t bytes,
     return found;
 }
 
-/* What a stream is known to come after. In one's own process no other lock is needed for that. */
+/* What a stream is known to come after; with several queues that is no one number. In one's own
+ * process no other lock is needed for that. */
 static uint64_t progress_of(const struct CUstream_st *stream) {
-    if (stream == NULL)
+    struct front pending;
+    if (stream == NULL || driver.has_hardware_queues)
         return 0;
     pthread_mutex_t *mutex = &driver.engine.mutex[stream->context->device->gpu];
     pthread_mutex_lock(mutex);
-    uint64_t pending = stream_pending(stream);
+    stream_pending(stream, &pending);
     pthread_mutex_unlock(mutex);
-    return pending;
+    return front_greatest(&pending);
 }
 
 static void wait_in_stream(struct CUstream_st *stream, uint64_t number) {

@@ -3,6 +3,7 @@
 #include "deferred.h"
 #include "graph.h"
 #include "pool.h"
+#include "queue.h"
 
 static CUresult allocate(CUdeviceptr *pointer, uint64_t bytes, struct CUmemPoolHandle_st *pool,
                          struct CUstream_st *stream) {
@@ -59,16 +60,19 @@ API cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream_handle) 
 
 /* After which kernel the memory is free: of its own GPU's queue, on whichever stream it is freed.
  */
-static uint64_t free_after(const struct allocation *allocation, const struct CUstream_st *stream) {
+static uint64_t free_after(const struct allocation *allocation, struct CUstream_st *stream) {
     struct device *device = stream->context->device;
     if (allocation->device != device) {
         device_wait_all(device);
         return 0;
     }
+    if (driver.has_hardware_queues)
+        return stream_mark(stream);
+    struct front pending;
     pthread_mutex_lock(&driver.engine.mutex[device->gpu]);
-    uint64_t number = stream_pending(stream);
+    stream_pending(stream, &pending);
     pthread_mutex_unlock(&driver.engine.mutex[device->gpu]);
-    return number;
+    return front_greatest(&pending);
 }
 
 void release_behind(CUdeviceptr pointer, uint64_t id) {

@@ -5,6 +5,7 @@
 #include "deferred.h"
 #include "overhead.h"
 #include "pool.h"
+#include "queue.h"
 
 CUstream per_thread(CUstream stream) {
     return stream == NULL ? CU_STREAM_PER_THREAD : stream;
@@ -29,6 +30,7 @@ static struct CUstream_st *add_stream(struct CUctx_st *context, unsigned flags, 
     stream->flags = flags;
     stream->priority = priority;
     stream->thread = thread;
+    stream->queue = queue_next(context->device);
     stream->id = ++driver.last_id;
     stream->next = context->streams;
     context->streams = stream;
@@ -64,43 +66,49 @@ CUresult find_stream(CUstream handle, struct CUstream_st **stream) {
 
 /* ---- progress ------------------------------------------------------------ */
 
-static uint64_t greatest(uint64_t a, uint64_t b) {
-    return a > b ? a : b;
-}
-
 /* The legacy default stream waits for every blocking one, and they for it. */
-uint64_t stream_pending(const struct CUstream_st *stream) {
+void stream_pending(const struct CUstream_st *stream, struct front *front) {
     const struct CUctx_st *context = stream->context;
-    if (stream == &context->legacy)
-        return context->last_blocking;
-    if (stream->flags & CU_STREAM_NON_BLOCKING)
-        return stream->last;
-    return greatest(stream->last, context->last_legacy);
+    *front = (struct front){0};
+    if (stream == &context->legacy) {
+        *front = context->last_blocking;
+        return;
+    }
+    if (!(stream->flags & CU_STREAM_NON_BLOCKING))
+        *front = context->last_legacy;
+    front_add(front, stream->queue, stream->last);
 }
 
 void stream_busy(struct CUstream_st *stream, uint64_t number) {
     struct CUctx_st *context = stream->context;
-    stream->last = greatest(stream->last, number);
-    context->last = greatest(context->last, number);
+    if (number > stream->last)
+        stream->last = number;
+    front_add(&context->last, stream->queue, number);
     if (context->primary != NULL)
-        context->primary->last = greatest(context->primary->last, number);
+        front_add(&context->primary->last, stream->queue, number);
     if (stream == &context->legacy)
-        context->last_legacy = greatest(context->last_legacy, number);
+        front_add(&context->last_legacy, stream->queue, number);
     if (!(stream->flags & CU_STREAM_NON_BLOCKING))
-        context->last_blocking = greatest(context->last_blocking, number);
+        front_add(&context->last_blocking, stream->queue, number);
 }
 
 void device_wait(struct device *device, uint64_t number) {
     engine_wait(&driver.engine, device->gpu, device->client, number);
 }
 
+void device_wait_front(struct device *device, const struct front *front) {
+    for (uint32_t queue = 0; queue < driver.queues; queue++)
+        device_wait(device, front->last[queue]);
+}
+
 CUresult stream_wait(struct CUstream_st *stream) {
     struct device *device = stream->context->device;
+    struct front pending;
     deferred_wait_stream(stream);
     engine_enter(&driver.engine, device->gpu);
-    uint64_t pending = stream_pending(stream);
+    stream_pending(stream, &pending);
     engine_leave(&driver.engine, device->gpu);
-    device_wait(device, pending);
+    device_wait_front(device, &pending);
     return CUDA_SUCCESS;
 }
 
@@ -185,9 +193,10 @@ API cuStreamQuery(CUstream handle) {
     if (deferred_holds_stream(stream))
         return CUDA_ERROR_NOT_READY;
     struct device *device = stream->context->device;
+    struct front pending;
     engine_enter(&driver.engine, device->gpu);
-    bool idle =
-        engine_completed(&driver.engine, device->gpu, device->client, stream_pending(stream));
+    stream_pending(stream, &pending);
+    bool idle = front_first(&pending, device->gpu, device->client) == 0;
     engine_leave(&driver.engine, device->gpu);
     return idle ? context_fault(stream->context) : CUDA_ERROR_NOT_READY;
 }

@@ -151,7 +151,11 @@ bool engine_attach(struct engine *engine, uint32_t gpu, uint32_t *client) {
         struct client *mine = &state->client[free];
         mine->process = engine->process;
         mine->record = engine->record;
-        mine->memory_bytes = mine->submitted = mine->completed = mine->done_ns = 0;
+        mine->memory_bytes = mine->submitted = mine->completed = 0;
+        mine->ran_ns = 1; /* 0 is the time of what has not begun */
+        mine->queues = 0;
+        memset(mine->head, 0, sizeof mine->head);
+        memset(mine->last, 0, sizeof mine->last);
         atomic_signal_fence(memory_order_seq_cst);
         state->attached[free / 64] |= UINT64_C(1) << (free % 64);
         *client = free;
@@ -218,12 +222,9 @@ bool engine_has_room(const struct engine *engine, uint32_t gpu, uint32_t client)
     return mine->submitted - mine->completed < QUEUE_DEPTH;
 }
 
-uint64_t engine_submit(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t duration_ns) {
-    struct client *mine = &engine->state->gpu[gpu].client[client];
-    mine->kernel[mine->submitted % QUEUE_DEPTH] = (struct kernel){duration_ns, 0};
-    atomic_signal_fence(memory_order_seq_cst);
-    mine->submitted += 1;
-    return mine->submitted;
+uint64_t engine_submit(struct engine *engine, uint32_t gpu, uint32_t client, uint32_t queue,
+                       uint64_t duration_ns, uint64_t after) {
+    return timeline_submit(&engine->state->gpu[gpu].client[client], queue, duration_ns, after);
 }
 
 uint64_t engine_end_ns(const struct engine *engine, uint32_t gpu, uint32_t client,
@@ -232,8 +233,7 @@ uint64_t engine_end_ns(const struct engine *engine, uint32_t gpu, uint32_t clien
 }
 
 bool engine_completed(const struct engine *engine, uint32_t gpu, uint32_t client, uint64_t number) {
-    const struct client *mine = &engine->state->gpu[gpu].client[client];
-    return __atomic_load_n(&mine->completed, __ATOMIC_ACQUIRE) >= number;
+    return timeline_ended(&engine->state->gpu[gpu].client[client], number);
 }
 
 static void sleep_until(uint64_t wake_ns) {
@@ -253,7 +253,7 @@ uint64_t engine_wake_ns(struct engine *engine, uint32_t gpu, uint32_t client, ui
         return 0;
     uint64_t now = engine_enter(engine, gpu);
     const struct gpu *state = &engine->state->gpu[gpu];
-    if (state->client[client].completed < number) {
+    if (!timeline_ended(&state->client[client], number)) {
         wake = timeline_predict(state, client, number);
         if (timeline_contended(state, client) && wake > now + RECHECK_NS)
             wake = now + RECHECK_NS;
@@ -266,4 +266,11 @@ void engine_wait(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t 
     uint64_t wake;
     while ((wake = engine_wake_ns(engine, gpu, client, number)) != 0)
         sleep_until(wake);
+}
+
+void engine_wait_all(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t number) {
+    const struct client *mine = &engine->state->gpu[gpu].client[client];
+    uint64_t completed;
+    while ((completed = __atomic_load_n(&mine->completed, __ATOMIC_ACQUIRE)) < number)
+        engine_wait(engine, gpu, client, completed + 1);
 }

@@ -94,8 +94,13 @@ void engine_release(struct engine *engine, uint32_t gpu, uint32_t client, uint64
 /** Whether a client's queue has room for one more kernel. */
 bool engine_has_room(const struct engine *engine, uint32_t gpu, uint32_t client);
 
-/** Queues a kernel where there is room; returns its number. */
-uint64_t engine_submit(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t duration_ns);
+/**
+ * Puts a kernel into a queue where there is room; returns its number. It begins
+ * when those before it in its queue and kernel `after` (0: none) have ended; one
+ * of no duration is a marker.
+ */
+uint64_t engine_submit(struct engine *engine, uint32_t gpu, uint32_t client, uint32_t queue,
+                       uint64_t duration_ns, uint64_t after);
 
 /**
  * An error happens, to one process's work or (0) to everybody's. XID_LOST takes
@@ -119,6 +124,9 @@ uint64_t engine_wake_ns(struct engine *engine, uint32_t gpu, uint32_t client, ui
 
 /** Sleeps until kernel `number` has ended. */
 void engine_wait(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t number);
+
+/** Sleeps until kernel `number` and all before it have ended. */
+void engine_wait_all(struct engine *engine, uint32_t gpu, uint32_t client, uint64_t number);
 
 /** Whether a process lives, by its id. */
 bool engine_process_lives(const struct engine *engine, uint64_t process);

@@ -20,6 +20,9 @@
  *   compute_mode = default   or exclusive_process, prohibited: as NVML reports it
  *   mps = 0               1: every process is a client of an MPS server
  *   mig.0 = 0             MIG devices that GPU 0 is cut into, up to 7
+ *   hardware_queues = 8   of a process, 1 to 32: streams take them in turn, kernels of different
+ *                         queues run side by side; 0, unless said: one queue, which only kernels
+ *                         stand in; $CUDA_DEVICE_MAX_CONNECTIONS overrides any but 0
  *   sync_us = 0           that every synchronisation takes longer
  *   fault.0.xid = 79      an error of GPU 0 (13, 31, 48, 63, 64, 79, …) …
  *   fault.0.after_ms = 50 … this long after the first process came to it
@@ -88,6 +91,7 @@ struct profile {
     struct model models[GPUS_MAX]; /* by GPU */
     unsigned gpus;
     uint32_t kernel_us;
+    uint32_t hardware_queues;
     uint32_t sync_us;
     uint32_t driver_version; /* the branch */
     uint32_t mps;

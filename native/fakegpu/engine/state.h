@@ -8,7 +8,8 @@
  *     where process ids do not.
  *   - A change of one word is a single store. The one change of several words,
  *     a step of the timeline, is first written down in `struct step`; the process that
- *     finds one half done repeats it (its values are absolute).
+ *     finds one half done repeats it (its values are absolute). Which kernels
+ *     have ended by then follows from the client's clock, however often it is worked out.
  *   - Nothing that can be derived is stored: memory in use is the sum over
  *     clients, a queue's length is submitted - completed.
  */
@@ -19,12 +20,13 @@
 #include <stdint.h>
 
 #define STATE_MAGIC   UINT64_C(0x31555047454b4146) /* "FAKEGPU1" */
-#define STATE_VERSION 2u
+#define STATE_VERSION 3u
 
 #define GPUS_MAX      16u
 #define CLIENTS_MAX   256u  /* processes that use one GPU at the same time */
 #define PROCESSES_MAX 4096u /* remembered, the living and the dead */
 #define QUEUE_DEPTH   1024u /* kernels of one process waiting on one GPU */
+#define QUEUES_MAX    32u   /* hardware queues of one process on one GPU */
 #define SLICE_NS      UINT64_C(1000000)
 #define SAMPLE_NS     UINT64_C(167000000) /* as NVML documents its sample period, at most 1 s */
 #define XIDS_MAX      32u                 /* errors of one GPU that are remembered */
@@ -35,20 +37,32 @@
 #define LOCK_LIFE(record) (1024 + (record)) /* held for as long as that process lives */
 
 struct kernel {
-    uint64_t duration_ns;
-    uint64_t end_ns; /* CLOCK_MONOTONIC; valid once completed */
+    uint64_t duration_ns; /* 0: a marker, which ends when its turn comes */
+    uint64_t end_ns;      /* CLOCK_MONOTONIC; 0 until it has ended */
+    uint64_t after;       /* a kernel of any queue that has to end before it begins; 0: none */
+    uint64_t next;        /* the one behind it in its queue; 0: none yet */
+    uint32_t queue;
+    uint32_t reserved;
 };
 
-/* What one process has on one GPU. Kernels are numbered from 1; number n is
+/* Where a queue stands. */
+struct head {
+    uint64_t number;   /* of the first kernel that has not ended; 0: none */
+    uint64_t begin_ns; /* by the client's own clock; 0: not begun */
+};
+
+/* What one process has on one GPU. Kernels are numbered from 1, over all queues; number n is
  * kernel[(n - 1) % QUEUE_DEPTH]. */
 struct client {
     uint64_t process; /* its id */
     uint32_t record;  /* where it stands among the processes */
-    uint32_t reserved;
+    uint32_t queues;  /* that it has used */
     uint64_t memory_bytes;
     uint64_t submitted; /* the number of the last kernel */
-    uint64_t completed;
-    uint64_t done_ns; /* of the kernel at the head, executed already */
+    uint64_t completed; /* it and all before it have ended */
+    uint64_t ran_ns;    /* its own clock: runs while the GPU works for it, from 1 on */
+    struct head head[QUEUES_MAX];
+    uint64_t last[QUEUES_MAX]; /* kernel of each queue */
     struct kernel kernel[QUEUE_DEPTH];
 };
 
@@ -56,12 +70,9 @@ struct client {
 struct step {
     uint32_t pending; /* 1 while it is being applied */
     uint32_t client;
-    uint32_t finished; /* the kernel at the head ended */
-    uint32_t reserved;
     uint64_t time_ns;
     uint64_t slice_left_ns;
-    uint64_t completed;
-    uint64_t done_ns;
+    uint64_t ran_ns;
     uint64_t gpu_busy_ns;
     uint64_t process_busy_ns;
 };

@@ -191,6 +191,7 @@ static const struct number {
     FIELD("speed." name, speeds.field, 0, 10000000, "MB/s from 0 to 10000000")
     FIELD("driver_version", driver_version, OLDEST_DRIVER, NEWEST_DRIVER,
           "a branch of the driver from 525 to 615"),
+    FIELD("hardware_queues", hardware_queues, 0, QUEUES_MAX, "a number of queues from 0 to 32"),
     FIELD("kernel_us", kernel_us, 1, 60000000, "microseconds from 1 to 60000000"),
     FIELD("mps", mps, 0, 1, "0 or 1"),
     FIELD("nvswitch", nvswitch, 0, 1, "0 or 1"),

@@ -1,0 +1,114 @@
+"""The library where streams run side by side, and where its own stand behind the program's."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fakes.session import Connection, FakeSession, Machine, Probe, eventually
+from kubeshare.tokens.wire.protocol import GateState, MessageType
+
+pytestmark = pytest.mark.native
+
+MILLISECOND_NS = 1_000_000
+BASE_NS = 4 * MILLISECOND_NS
+"""What a drain spends on a base event that does not come."""
+
+QUEUES = pytest.mark.parametrize("queues", [1, 2, 8, 32])
+"""One: all streams share it. Two: one of the program's shares one with the library's."""
+
+
+@pytest.fixture
+def queues() -> int:
+    return 1
+
+
+@pytest.fixture
+def driver() -> int:
+    return 615
+
+
+@pytest.fixture
+def machine(queues: int, driver: int, folder: Path) -> Machine:
+    state = folder / "gpus"
+    state.mkdir()
+    profile = folder / "queues.profile"
+    profile.write_text(f"hardware_queues = {queues}\ndriver_version = {driver}\n")
+    return Machine(state, str(profile))
+
+
+@pytest.fixture
+def work(machine: Machine, session: FakeSession) -> Iterator[Probe]:
+    """A program with a context and two streams."""
+    with machine.run(["work"], session.environment) as started:
+        started.do("init")
+        yield started
+
+
+@pytest.fixture
+def connection(session: FakeSession, work: Probe) -> Connection:
+    """Of that program; the gate is open."""
+    connection = session.accept()
+    session.open()
+    return connection
+
+
+@QUEUES
+@pytest.mark.parametrize("driver", [550, 615])
+@pytest.mark.serial
+def test_a_drain_ends_with_the_longest_stream_and_says_when(
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection, queues: int
+) -> None:
+    for _ in range(2):
+        busy_ns = machine.gpu()["busy_ns"]
+        before_ns = time.monotonic_ns()
+        work.do("launch", 0, 400_000, 1)
+        after_ns = work.do("launch", 1, 100_000, 1)["now_ns"]
+        end_ns = session.drain(connection).time_ns
+        took_ns = (500 if queues == 1 else 400) * MILLISECOND_NS
+        assert machine.gpu()["busy_ns"] - busy_ns == took_ns
+        # Where no base event comes, the end is when the library sees it.
+        assert before_ns + took_ns <= end_ns <= after_ns + took_ns + 2 * BASE_NS
+        session.open()
+
+
+@QUEUES
+@pytest.mark.parametrize("driver", [550, 615])
+def test_little_is_queued_when_a_turn_ends(
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection, driver: int
+) -> None:
+    work.send("launch", 0, 1000, 5000)
+    assert eventually(lambda: machine.gpu()["busy_ns"] > 100 * MILLISECOND_NS)
+    session.page.set_gate(0, GateState.CLOSING)
+    before = machine.gpu()["busy_ns"]
+    session.drain(connection)
+    assert machine.gpu()["busy_ns"] - before < 150 * MILLISECOND_NS
+    connection.expect(MessageType.WANT)
+    session.open()
+    assert eventually(lambda: machine.gpu()["busy_ns"] - before > 300 * MILLISECOND_NS)
+
+
+@QUEUES
+@pytest.mark.parametrize("driver", [550, 615])
+def test_a_drain_that_lasts_keeps_nobody_waiting(
+    session: FakeSession, work: Probe, connection: Connection, driver: int
+) -> None:
+    for stream in (0, 1):
+        work.do("launch", stream, 60_000_000, 1)
+    session.page.set_gate(0, GateState.CLOSING)
+    connection.send(MessageType.CLOSING, 0, session.page.epoch(0))
+    connection.expect(MessageType.BUSY)
+    work.do("destroy", 1)
+    assert connection.receive().type is MessageType.BUSY
+
+
+@QUEUES
+def test_idle_is_said_when_no_queue_has_work(
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection, queues: int
+) -> None:
+    work.do("launch", 0, 300_000, 1)
+    work.do("launch", 1, 50_000, 1)
+    connection.send(MessageType.WATCH, 0, session.page.epoch(0))
+    connection.expect(MessageType.IDLE)
+    assert machine.gpu()["busy_ns"] == (350 if queues == 1 else 300) * MILLISECOND_NS
