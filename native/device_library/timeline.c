@@ -6,9 +6,11 @@
  * So an event is recorded behind all work of a context, and its time is read as
  * the distance to a base event whose time on CLOCK_MONOTONIC is known. The base
  * is renewed every second (a distance is a float of milliseconds, and the two
- * clocks drift) on a stream of the library, where an event completes at once
- * however much work is queued on others; and while the drain is under way, so
- * it takes no time of a turn.
+ * clocks drift) on a stream of the library, and while the drain is under way, so
+ * it takes no time of a turn. There an event completes at once however much work
+ * is queued on others, unless the stream shares a hardware queue with them
+ * (CUDA_DEVICE_MAX_CONNECTIONS): then the base is taken when the work has ended,
+ * and the distance is read backwards.
  */
 #include "timeline.h"
 
@@ -88,13 +90,14 @@ void ks_timeline_discard(struct ks_timeline *timeline) {
     timeline->prepared = timeline->awaits_end = timeline->lacks_end = false;
 }
 
+/* Whether no further attempt is needed, or none would get further: the event waits behind work. */
 static bool attempt_base(struct ks_timeline *timeline) {
     const unsigned next = 1 - timeline->base_in_use;
     CUresult state;
     const int64_t before = ks_now();
     int64_t after;
     if (KS_DRIVER(event_record)(timeline->base[next], timeline->stream) != CUDA_SUCCESS)
-        return false;
+        return true;
     do {
         state = KS_DRIVER(event_query)(timeline->base[next]);
         after = ks_now();
@@ -105,7 +108,8 @@ static bool attempt_base(struct ks_timeline *timeline) {
         timeline->base_width = after - before;
         timeline->base_time = before + timeline->base_width / 2;
     }
-    return timeline->base_time != 0 && timeline->base_width <= BASE_GOOD_ENOUGH;
+    return state == CUDA_ERROR_NOT_READY ||
+           (timeline->base_time != 0 && timeline->base_width <= BASE_GOOD_ENOUGH);
 }
 
 static void take_base(struct ks_timeline *timeline) {
@@ -280,6 +284,7 @@ bool ks_timeline_finish_end(struct ks_timeline *timeline, int64_t *end) {
         return true;
     if (KS_DRIVER(event_query)(timeline->end) == CUDA_ERROR_NOT_READY || !enter(timeline))
         return false;
+    take_base(timeline); /* where it waited behind the work */
     *end = time_of_end(timeline);
     leave();
     return true;

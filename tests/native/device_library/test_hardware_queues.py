@@ -12,9 +12,6 @@ from kubeshare.tokens.wire.protocol import GateState, MessageType
 pytestmark = pytest.mark.native
 
 MILLISECOND_NS = 1_000_000
-BASE_NS = 4 * MILLISECOND_NS
-"""What a drain spends on a base event that does not come."""
-
 QUEUES = pytest.mark.parametrize("queues", [1, 2, 8, 32])
 """One: all streams share it. Two: one of the program's shares one with the library's."""
 
@@ -54,11 +51,21 @@ def connection(session: FakeSession, work: Probe) -> Connection:
     return connection
 
 
+def side_by_side(queues: int, driver: int) -> bool:
+    """Without an event for a whole context (CUDA 12.5) the library's own waits take a queue."""
+    return queues > 2 or (queues == 2 and driver == 615)
+
+
 @QUEUES
 @pytest.mark.parametrize("driver", [550, 615])
 @pytest.mark.serial
-def test_a_drain_ends_with_the_longest_stream_and_says_when(
-    machine: Machine, session: FakeSession, work: Probe, connection: Connection, queues: int
+def test_a_drain_ends_with_the_longest_stream_and_says_when(  # noqa: PLR0913  fixtures
+    machine: Machine,
+    session: FakeSession,
+    work: Probe,
+    connection: Connection,
+    queues: int,
+    driver: int,
 ) -> None:
     for _ in range(2):
         busy_ns = machine.gpu()["busy_ns"]
@@ -66,11 +73,24 @@ def test_a_drain_ends_with_the_longest_stream_and_says_when(
         work.do("launch", 0, 400_000, 1)
         after_ns = work.do("launch", 1, 100_000, 1)["now_ns"]
         end_ns = session.drain(connection).time_ns
-        took_ns = (500 if queues == 1 else 400) * MILLISECOND_NS
+        took_ns = (400 if side_by_side(queues, driver) else 500) * MILLISECOND_NS
         assert machine.gpu()["busy_ns"] - busy_ns == took_ns
-        # Where no base event comes, the end is when the library sees it.
-        assert before_ns + took_ns <= end_ns <= after_ns + took_ns + 2 * BASE_NS
+        assert before_ns + took_ns < end_ns < after_ns + took_ns + MILLISECOND_NS
         session.open()
+
+
+@QUEUES
+@pytest.mark.serial
+def test_the_end_is_the_gpus_also_where_the_librarys_event_waits_behind_work(
+    session: FakeSession, work: Probe, connection: Connection
+) -> None:
+    lateness_ns = []
+    for _ in range(5):
+        after_ns = work.do("launch", 0, 100_000, 1)["now_ns"]
+        lateness_ns.append(session.drain(connection).time_ns - after_ns - 100 * MILLISECOND_NS)
+        session.open()
+    # When a thread saw it is tens of microseconds later than when it was.
+    assert sorted(lateness_ns)[2] < 0
 
 
 @QUEUES
