@@ -109,8 +109,8 @@ struct CUctx_st {
     uint64_t xids;              /* errors of its GPU that it has looked at; atomic */
     uint64_t doomed;            /* the kernel that will break it, or 0; atomic */
     uint32_t doom;              /* the error that it then raises */
-    int broken;     /* the CUresult that every call answers from now on, or 0; atomic */
-    uint32_t peers; /* whose memory it may use, a bit a device; atomic */
+    int broken;                 /* the CUresult that every call answers from now on, or 0; atomic */
+    uint32_t peers;             /* whose memory it may use, a bit a device; atomic */
     uint64_t held_any, held_legacy, held_blocking; /* passes over the list of what is deferred */
     struct CUctx_st *primary;                      /* of a green context; else NULL */
     struct CUstream_st legacy;

@@ -141,8 +141,8 @@ static void start(const struct gpu *gpu, struct timeline *line) {
 
 static void add(struct timeline *line, const struct client *client, uint32_t index,
                 struct head *heads) {
-    line->cursor[line->cursors++] = (struct cursor){
-        .client = index, .has_work = true, .ran_ns = client->ran_ns, .head = heads};
+    line->cursor[line->cursors++] =
+        (struct cursor){.client = index, .has_work = true, .ran_ns = client->ran_ns, .head = heads};
 }
 
 static bool is_busy(const struct client *client) {
@@ -320,7 +320,8 @@ uint64_t timeline_predict(const struct gpu *gpu, uint32_t watched, uint64_t numb
             break;
         const struct client *client = &gpu->client[cursor->client];
         settle_copy(client, cursor);
-        if (cursor->has_work && !(cursor->client == watched && is_over(client, cursor->head, number))) {
+        if (cursor->has_work &&
+            !(cursor->client == watched && is_over(client, cursor->head, number))) {
             run(&line, client, cursor, runnable, UINT64_MAX, &ran);
             settle_copy(client, cursor);
         }

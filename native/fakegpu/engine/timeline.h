@@ -4,9 +4,9 @@
  * A GPU runs one process at a time. Processes that have work take turns of
  * SLICE_NS. Within a process the kernels of one queue run in the order of
  * submission, those of different queues side by side, each for exactly its own
- * duration of the process's turns. No process has to be awake for that: a process that reads the state,
- * replays what has happened since the last look. The same step, on a copy,
- * predicts when a kernel will end.
+ * duration of the process's turns. No process has to be awake for that: a process that reads the
+ * state, replays what has happened since the last look. The same step, on a copy, predicts when a
+ * kernel will end.
  *
  * The caller holds the GPU's lock.
  */

@@ -13,7 +13,8 @@
  *
  * 5. The kernels of a queue end in order, and none before what it comes after.
  *
- * Every second history is of processes with several queues. Prints "ok", or the seed and the promise that was broken.
+ * Every second history is of processes with several queues. Prints "ok", or the seed and the
+ * promise that was broken.
  */
 #include <stdbool.h>
 #include <stdio.h>
@@ -61,9 +62,8 @@ static void submit_some(struct gpu *gpu) {
         struct client *client = &gpu->client[below(CLIENTS)];
         uint64_t duration_ns = 1000 * (1 + below(below(2) == 0 ? 300 : 5000));
         uint64_t before = client->submitted - client->completed;
-        uint64_t after = queues > 1 && before > 0 && below(3) == 0
-                             ? client->completed + 1 + below(before)
-                             : 0;
+        uint64_t after =
+            queues > 1 && before > 0 && below(3) == 0 ? client->completed + 1 + below(before) : 0;
         if (queues > 1 && below(8) == 0)
             duration_ns = 0;
         timeline_submit(client, (uint32_t)below(queues), duration_ns, after);

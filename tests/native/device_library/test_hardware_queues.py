@@ -51,6 +51,7 @@ def connection(session: FakeSession, work: Probe) -> Connection:
     return connection
 
 
+@pytest.fixture
 def side_by_side(queues: int, driver: int) -> bool:
     """Without an event for a whole context (CUDA 12.5) the library's own waits take a queue."""
     return queues > 2 or (queues == 2 and driver == 615)
@@ -59,13 +60,12 @@ def side_by_side(queues: int, driver: int) -> bool:
 @QUEUES
 @pytest.mark.parametrize("driver", [550, 615])
 @pytest.mark.serial
-def test_a_drain_ends_with_the_longest_stream_and_says_when(  # noqa: PLR0913  fixtures
+def test_a_drain_ends_with_the_longest_stream_and_says_when(
     machine: Machine,
     session: FakeSession,
     work: Probe,
     connection: Connection,
-    queues: int,
-    driver: int,
+    side_by_side: bool,
 ) -> None:
     for _ in range(2):
         busy_ns = machine.gpu()["busy_ns"]
@@ -73,7 +73,7 @@ def test_a_drain_ends_with_the_longest_stream_and_says_when(  # noqa: PLR0913  f
         work.do("launch", 0, 400_000, 1)
         after_ns = work.do("launch", 1, 100_000, 1)["now_ns"]
         end_ns = session.drain(connection).time_ns
-        took_ns = (400 if side_by_side(queues, driver) else 500) * MILLISECOND_NS
+        took_ns = (400 if side_by_side else 500) * MILLISECOND_NS
         assert machine.gpu()["busy_ns"] - busy_ns == took_ns
         assert before_ns + took_ns < end_ns < after_ns + took_ns + MILLISECOND_NS
         session.open()
@@ -96,7 +96,7 @@ def test_the_end_is_the_gpus_also_where_the_librarys_event_waits_behind_work(
 @QUEUES
 @pytest.mark.parametrize("driver", [550, 615])
 def test_little_is_queued_when_a_turn_ends(
-    machine: Machine, session: FakeSession, work: Probe, connection: Connection, driver: int
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection
 ) -> None:
     work.send("launch", 0, 1000, 5000)
     assert eventually(lambda: machine.gpu()["busy_ns"] > 100 * MILLISECOND_NS)
@@ -112,7 +112,7 @@ def test_little_is_queued_when_a_turn_ends(
 @QUEUES
 @pytest.mark.parametrize("driver", [550, 615])
 def test_a_drain_that_lasts_keeps_nobody_waiting(
-    session: FakeSession, work: Probe, connection: Connection, driver: int
+    session: FakeSession, work: Probe, connection: Connection
 ) -> None:
     for stream in (0, 1):
         work.do("launch", stream, 60_000_000, 1)
