@@ -79,7 +79,7 @@ READY, NOT_READY = "CUDA_SUCCESS", "CUDA_ERROR_NOT_READY"
 def test_an_event_waits_for_what_shares_its_queue(
     tmp_path: Path, queues: int, variable: str, expected: list[str]
 ) -> None:
-    answer, _ = run(tmp_path, queues, EVENT_OF_AN_IDLE_STREAM, CUDA_DEVICE_MAX_CONNECTIONS=variable)
+    answer, _ = run(tmp_path, queues, EVENT_OF_AN_IDLE_STREAM, variable)
     assert answer == expected
 
 
