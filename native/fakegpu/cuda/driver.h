@@ -169,7 +169,8 @@ struct CUfunc_st {
 };
 
 struct CUmod_st {
-    struct CUctx_st *context; /* NULL: none yet, of a library */
+    struct CUctx_st *context; /* whose memory its code is in; NULL: none yet; atomic */
+    struct CUctx_st *owner;   /* in which it was loaded; NULL: a library */
     uint64_t context_id;      /* of the context while the module's memory is in it */
     uint64_t charged;
     struct CUfunc_st *functions;
@@ -204,6 +205,9 @@ CUresult context_fault(struct CUctx_st *context);
 
 /** What the profile lets every synchronisation take longer. */
 void sync_slowly(void);
+
+/** What the profile lets a call take: its thread works for so long. */
+void call_costs(uint32_t microseconds);
 
 /** Whether one more context fits on this thread's stack. */
 bool context_stack_has_room(void);
@@ -278,6 +282,9 @@ void event_record_deferred(struct CUevent_st *event, uint64_t work, struct CUstr
 
 /** Makes a stream wait for an event of the same device that is not deferred. */
 CUresult event_hold_up(struct CUevent_st *event, struct CUstream_st *stream);
+
+/** Has a module's code in a context's memory, for a launch there. */
+CUresult module_enter(struct CUmod_st *module, struct CUctx_st *context);
 
 /** Memory of all kinds: frees what a context that ends still has. */
 void release_memory_of(const struct CUctx_st *context);

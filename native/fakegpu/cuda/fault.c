@@ -1,7 +1,5 @@
 /* Errors that stick: a context whose work broke answers every call with the same error until it is
  * gone. They come from a kernel named kubeshare_fault, from the profile, or with the GPU itself. */
-#include <time.h>
-
 #include "driver.h"
 
 static const struct gpu *gpu_of(const struct CUctx_st *context) {
@@ -66,11 +64,4 @@ CUresult context_fault(struct CUctx_st *context) {
     if (xids != __atomic_load_n(&context->xids, __ATOMIC_RELAXED))
         look(context, xids);
     return (CUresult)__atomic_load_n(&context->broken, __ATOMIC_RELAXED);
-}
-
-void sync_slowly(void) {
-    uint32_t microseconds = driver.engine.profile.sync_us;
-    const struct timespec time = {microseconds / 1000000, (long)(microseconds % 1000000) * 1000};
-    if (microseconds > 0)
-        clock_nanosleep(CLOCK_MONOTONIC, 0, &time, NULL);
 }

@@ -56,6 +56,9 @@ static CUresult launch(CUfunction function, const unsigned shape[6], unsigned sh
     uint32_t argument;
     uint64_t duration_ns;
     TRY(find_stream(handle, &stream));
+    call_costs(driver.engine.profile.costs.launch);
+    if (function != NULL)
+        TRY(module_enter(function->module, stream->context));
     if (captures_any() || deferred_any() || (function != NULL && function->breaks)) {
         TRY(kernel_operation(&operation, function, shape, shared_bytes, parameters, extra));
         return stream_do(stream, &operation);

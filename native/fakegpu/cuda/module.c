@@ -21,17 +21,33 @@ struct CUlib_st {
     struct CUmod_st module;
 };
 
+/* Whether code is loaded with its module, not with the first kernel that is asked for. */
+static bool loads_eagerly(void) {
+    const char *mode = getenv("CUDA_MODULE_LOADING");
+    return mode != NULL && strcmp(mode, "EAGER") == 0;
+}
+
 /* A module's code comes into a context's memory, once. */
-static bool enter_context(struct CUmod_st *module, struct CUctx_st *context) {
+CUresult module_enter(struct CUmod_st *module, struct CUctx_st *context) {
+    if (__atomic_load_n(&module->context, __ATOMIC_ACQUIRE) != NULL)
+        return CUDA_SUCCESS;
     pthread_mutex_lock(&driver.lock);
     bool room = module->context != NULL || context_charge(context, module_price());
     if (module->context == NULL && room) {
-        module->context = context;
         module->context_id = context->id;
         module->charged = module_price();
+        __atomic_store_n(&module->context, context, __ATOMIC_RELEASE);
     }
     pthread_mutex_unlock(&driver.lock);
-    return room;
+    return room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+}
+
+/* Into its own context where that lives, a library into the first one that asks something of it. */
+static CUresult enter_own(struct CUmod_st *module) {
+    struct CUctx_st *context = module->owner;
+    if (context != NULL)
+        return context->alive ? module_enter(module, context) : CUDA_SUCCESS;
+    return current_context(&context) == CUDA_SUCCESS ? module_enter(module, context) : CUDA_SUCCESS;
 }
 
 /* A context that ended took the memory along. */
@@ -47,12 +63,13 @@ static CUresult load(struct CUctx_st *context, CUmodule *module, const void *ima
     REQUIRE(module != NULL && image != NULL, CUDA_ERROR_INVALID_VALUE);
     struct CUmod_st *loaded = calloc(1, sizeof *loaded);
     REQUIRE(loaded != NULL, CUDA_ERROR_OUT_OF_MEMORY);
-    if (!enter_context(loaded, context)) {
+    loaded->owner = context;
+    CUresult result = loads_eagerly() ? module_enter(loaded, context) : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        *module = loaded;
+    else
         free(loaded);
-        return CUDA_ERROR_OUT_OF_MEMORY;
-    }
-    *module = loaded;
-    return CUDA_SUCCESS;
+    return result;
 }
 
 static CUresult get_function(struct CUfunc_st **function, struct CUmod_st *module,
@@ -107,7 +124,7 @@ API cuModuleLoad(CUmodule *module, const char *path) {
     return cuModuleLoadData(module, path);
 }
 
-/* An image does not name its variables. */
+/* Images are not read: none is known to have a variable. */
 API cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *bytes, CUmodule module, const char *name) {
     (void)pointer, (void)bytes;
     TRY(driver_ready());
@@ -127,12 +144,13 @@ API cuModuleUnload(CUmodule module) {
 API cuModuleGetFunction(CUfunction *function, CUmodule module, const char *name) {
     TRY(driver_ready());
     REQUIRE(module != NULL, CUDA_ERROR_INVALID_HANDLE);
+    TRY(enter_own(module));
     return get_function(function, module, name);
 }
 
 API cuModuleGetLoadingMode(CUmoduleLoadingMode *mode) {
     REQUIRE(mode != NULL, CUDA_ERROR_INVALID_VALUE);
-    *mode = CU_MODULE_LAZY_LOADING;
+    *mode = loads_eagerly() ? CU_MODULE_EAGER_LOADING : CU_MODULE_LAZY_LOADING;
     return CUDA_SUCCESS;
 }
 
@@ -145,16 +163,14 @@ API cuLibraryLoadData(CUlibrary *library, const void *code, CUjit_option *jit_op
     REQUIRE(library != NULL && code != NULL && (jit_count == 0 || (jit_options && jit_values)) &&
                 (count == 0 || (options && values)),
             CUDA_ERROR_INVALID_VALUE);
-    *library = calloc(1, sizeof **library);
-    return *library == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
-}
-
-/* Into the first context that asks something of it. */
-static CUresult load_lazily(struct CUlib_st *library) {
-    struct CUctx_st *context;
-    bool room =
-        current_context(&context) != CUDA_SUCCESS || enter_context(&library->module, context);
-    return room ? CUDA_SUCCESS : CUDA_ERROR_OUT_OF_MEMORY;
+    struct CUlib_st *loaded = calloc(1, sizeof *loaded);
+    REQUIRE(loaded != NULL, CUDA_ERROR_OUT_OF_MEMORY);
+    CUresult result = loads_eagerly() ? enter_own(&loaded->module) : CUDA_SUCCESS;
+    if (result == CUDA_SUCCESS)
+        *library = loaded;
+    else
+        free(loaded);
+    return result;
 }
 
 API cuLibraryUnload(CUlibrary library) {
@@ -169,14 +185,14 @@ API cuLibraryUnload(CUlibrary library) {
 API cuLibraryGetKernel(CUkernel *kernel, CUlibrary library, const char *name) {
     TRY(driver_ready());
     REQUIRE(library != NULL, CUDA_ERROR_INVALID_HANDLE);
-    TRY(load_lazily(library));
+    TRY(enter_own(&library->module));
     return get_function((CUfunction *)kernel, &library->module, name);
 }
 
 API cuLibraryGetModule(CUmodule *module, CUlibrary library) {
     TRY(driver_ready());
     REQUIRE(module != NULL && library != NULL, CUDA_ERROR_INVALID_VALUE);
-    TRY(load_lazily(library));
+    TRY(enter_own(&library->module));
     *module = &library->module;
     return CUDA_SUCCESS;
 }

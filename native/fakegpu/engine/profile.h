@@ -24,6 +24,8 @@
  *                         queues run side by side; 0, unless said: one queue, which only kernels
  *                         stand in; $CUDA_DEVICE_MAX_CONNECTIONS overrides any but 0
  *   sync_us = 0           that every synchronisation takes longer
+ *   cost.launch = 3       that a launch takes its thread, in microseconds; 0 unless said
+ *   cost.event_record = 2 likewise; so cost.event_query, cost.context_retain
  *   fault.0.xid = 79      an error of GPU 0 (13, 31, 48, 63, 64, 79, …) …
  *   fault.0.after_ms = 50 … this long after the first process came to it
  *   fault.0.allocation = 9  the ninth allocation on GPU 0 fails: out of memory
@@ -68,6 +70,11 @@ struct speeds {
     uint32_t path[PATH_SYS / 10 + 1]; /* by enum path / 10 */
 };
 
+/* What calls take their thread, in microseconds. */
+struct costs {
+    uint32_t launch, event_record, event_query, context_retain;
+};
+
 struct model {
     const char *key; /* as profiles name it */
     char name[96];
@@ -99,6 +106,7 @@ struct profile {
     uint32_t compute_mode; /* NVML's number */
     uint32_t migs[GPUS_MAX];
     struct speeds speeds;
+    struct costs costs;
     struct fault faults[GPUS_MAX];
     uint64_t context_mib, module_mib, stream_mib;
     char seed[64];

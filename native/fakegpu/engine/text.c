@@ -189,6 +189,11 @@ static const struct number {
     {key, offsetof(struct profile, field), least, most, wanted}
 #define SPEED(name, field)                                                                         \
     FIELD("speed." name, speeds.field, 0, 10000000, "MB/s from 0 to 10000000")
+#define COST(name) FIELD("cost." #name, costs.name, 0, 1000000, "microseconds from 0 to 1000000")
+    COST(launch),
+    COST(event_record),
+    COST(event_query),
+    COST(context_retain),
     FIELD("driver_version", driver_version, OLDEST_DRIVER, NEWEST_DRIVER,
           "a branch of the driver from 525 to 615"),
     FIELD("hardware_queues", hardware_queues, 0, QUEUES_MAX, "a number of queues from 0 to 32"),
@@ -205,6 +210,7 @@ static const struct number {
     SPEED("PHB", path[PATH_PHB / 10]),
     SPEED("NODE", path[PATH_NODE / 10]),
     SPEED("SYS", path[PATH_SYS / 10]),
+#undef COST
 #undef SPEED
 #undef FIELD
 };

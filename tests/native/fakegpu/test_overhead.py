@@ -53,6 +53,9 @@ def test_a_module_takes_its_memory_until_it_or_its_context_goes(
         module = good(d.cuModuleLoadData(b"any image"))
         library = good(d.cuLibraryLoadData(b"any image", [], [], 0, [], [], 0))
         steps.append(used() >> 20)
+        good(d.cuModuleGetFunction(module, b"kernel"))
+        good(d.cuModuleGetFunction(module, b"another"))
+        steps.append(used() >> 20)
         good(d.cuLibraryGetKernel(library, b"kernel"))
         good(d.cuLibraryGetKernel(library, b"another"))
         steps.append(used() >> 20)
@@ -61,6 +64,7 @@ def test_a_module_takes_its_memory_until_it_or_its_context_goes(
         steps.append(used() >> 20)
         own = good(d.cuCtxCreate(None, 0, device))
         left = good(d.cuModuleLoadData(b"any image"))
+        good(d.cuModuleGetFunction(left, b"kernel"))
         steps.append(used() >> 20)
         good(d.cuCtxDestroy(own))
         good(d.cuCtxSetCurrent(context))
@@ -68,7 +72,59 @@ def test_a_module_takes_its_memory_until_it_or_its_context_goes(
         steps.append(used() >> 20)
         answer = steps
     """
-    assert drive(tmp_path, script, profile) == [302, 304, 300, 602, 300]
+    assert drive(tmp_path, script, profile) == [300, 302, 304, 300, 602, 300]
+
+
+def test_code_is_loaded_with_its_module_where_the_program_wants_that(
+    tmp_path: Path, profile: str
+) -> None:
+    script = """
+        good(d.cuModuleUnload(module))
+        mode = good(d.cuModuleGetLoadingMode()).name
+        steps = [used() >> 20]
+        module = good(d.cuModuleLoadData(b"any image"))
+        steps.append(used() >> 20)
+        library = good(d.cuLibraryLoadData(b"any image", [], [], 0, [], [], 0))
+        steps.append(used() >> 20)
+        good(d.cuModuleGetFunction(module, b"kernel"))
+        good(d.cuLibraryGetKernel(library, b"kernel"))
+        steps.append(used() >> 20)
+        room = good(d.cuMemGetInfo())[0] - (1 << 20)
+        good(d.cuMemAlloc(room))
+        refused = d.cuModuleLoadData(b"any image")[0].name
+        answer = [mode, steps, refused]
+    """
+    assert drive(tmp_path, script, profile, CUDA_MODULE_LOADING="EAGER") == [
+        "CU_MODULE_EAGER_LOADING",
+        [300, 302, 304, 304],
+        "CUDA_ERROR_OUT_OF_MEMORY",
+    ]
+
+
+@pytest.mark.parametrize("mode", ["LAZY", "", "eager"])
+def test_code_that_does_not_fit_is_told_by_whoever_needs_it_first(
+    tmp_path: Path, profile: str, mode: str
+) -> None:
+    script = """
+        lazy = good(d.cuModuleGetLoadingMode()).name
+        good(d.cuCtxSetCurrent(None))
+        library = good(d.cuLibraryLoadData(b"any image", [], [], 0, [], [], 0))
+        kernel = good(d.cuLibraryGetKernel(library, b"kernel"))
+        good(d.cuCtxSetCurrent(context))
+        before = used() >> 20
+        held = good(d.cuMemAlloc(good(d.cuMemGetInfo())[0] - (1 << 20)))
+        module = good(d.cuModuleLoadData(b"any image"))
+        function = d.CUfunction(int(kernel))
+        answer = [lazy, before, d.cuModuleGetFunction(module, b"kernel")[0].name,
+                  d.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0)[0].name]
+        good(d.cuMemFree(held))
+        good(d.cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0))
+        answer.append(used() >> 20)
+    """
+    refused = "CUDA_ERROR_OUT_OF_MEMORY"
+    lazy = "CU_MODULE_LAZY_LOADING"
+    answer = drive(tmp_path, script, profile, CUDA_MODULE_LOADING=mode)
+    assert answer == [lazy, 302, refused, refused, 304]
 
 
 def limits(state: Path, script: str, profile: str = "V100x1") -> Any:
