@@ -82,6 +82,8 @@ $(BUILD)/tests/libdeepbind.so: $(BUILD)/obj/tests/deepbind.o $(BUILD)/fakegpu/li
 $(BUILD)/tests/libconstructor.so: LIBS := -ldl
 $(BUILD)/tests/libconstructor.so: $(BUILD)/obj/tests/constructor.o
 	$(library)
+$(BUILD)/tests/libinterposer.so: $(BUILD)/obj/tests/interposer.o
+	$(library)
 $(BUILD)/tests/duty-test: $(BUILD)/obj/tests/duty_test.o $(BUILD)/obj/device_library/gate/duty.o
 	$(program)
 $(BUILD)/tests/work: $(BUILD)/obj/tests/work.o $(BUILD)/fakegpu/libcuda.so.1
@@ -96,7 +98,7 @@ LIBRARY_PROBES := $(BUILD)/tests/probe $(BUILD)/tests/probe-linked
 LIBRARY_PROBES += $(BUILD)/tests/memory-storm $(BUILD)/tests/work
 TARGETS += $(LIBRARY_PROBES) $(BUILD)/launch-bench $(BUILD)/marker-bench $(BUILD)/allocation-bench $(BUILD)/tests/duty-test
 TARGETS += $(BUILD)/tests/where $(BUILD)/tests/libtrampoline.so $(BUILD)/tests/libtrampoline-2.so
-TARGETS += $(BUILD)/tests/libdeepbind.so $(BUILD)/tests/libconstructor.so
+TARGETS += $(BUILD)/tests/libdeepbind.so $(BUILD)/tests/libconstructor.so $(BUILD)/tests/libinterposer.so
 TARGETS += $(BUILD)/tests/hidden/libcuda.so.1 $(BUILD)/tests/stub/libnvidia-ml.so.1 $(BUILD)/tests/lives $(BUILD)/start-bench
 UNIT_TESTS := $(BUILD)/tests/array-size-test $(BUILD)/tests/allocations-test $(BUILD)/tests/lock-order-test $(BUILD)/tests/marks-test
 TARGETS += $(UNIT_TESTS)

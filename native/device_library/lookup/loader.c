@@ -88,15 +88,28 @@ static bool read_tables(const struct link_map *object, struct tables *tables) {
     return tables->symbols != NULL && tables->strings != NULL && tables->hash != NULL;
 }
 
-void *ks_libc_symbol(const char *name) {
+static void *first_from(const struct link_map *object, const char *name) {
     void *found = NULL;
-    for (const struct link_map *object = first_object(); object != NULL && found == NULL;
-         object = object->l_next) {
+    for (; object != NULL && found == NULL; object = object->l_next) {
         struct tables tables;
         if (object->l_ld != _DYNAMIC && read_tables(object, &tables))
             found = look_up(&tables, object->l_addr, name);
     }
     return found;
+}
+
+void *ks_libc_symbol(const char *name) {
+    return first_from(first_object(), name);
+}
+
+/* What comes before this library may interpose dlsym too, and call the next one, which is ours: the
+ * two would call each other for ever. */
+static void *behind_this_library(const char *name) {
+    const struct link_map *object = first_object();
+    while (object != NULL && object->l_ld != _DYNAMIC)
+        object = object->l_next;
+    void *found = first_from(object, name);
+    return found != NULL ? found : ks_libc_symbol(name);
 }
 
 /* Objects do not overlap: the last one that begins before an address contains it. */
@@ -132,13 +145,19 @@ static int search_behind(struct dl_phdr_info *unused, size_t size, void *data) {
     return 1;
 }
 
-static void *cached(void *_Atomic *place, const char *name) {
+typedef void *find_function(const char *name);
+
+static void *found_by(find_function *find, void *_Atomic *place, const char *name) {
     void *address = atomic_load_explicit(place, memory_order_relaxed);
     if (address == NULL) {
-        address = ks_libc_symbol(name);
+        address = find(name);
         atomic_store_explicit(place, address, memory_order_relaxed);
     }
     return address;
+}
+
+static void *cached(void *_Atomic *place, const char *name) {
+    return found_by(ks_libc_symbol, place, name);
 }
 
 static void *_Atomic real_dlsym;
@@ -219,11 +238,11 @@ void *ks_symbol_for(const void *caller, const char *name) {
 }
 
 void *ks_real_dlsym(void) {
-    return cached(&real_dlsym, "dlsym");
+    return found_by(behind_this_library, &real_dlsym, "dlsym");
 }
 
 void *ks_real_dlvsym(void) {
-    return cached(&real_dlvsym, "dlvsym");
+    return found_by(behind_this_library, &real_dlvsym, "dlvsym");
 }
 
 /* Keeps the reference: the driver stays loaded while hooks point into it. */

@@ -279,3 +279,35 @@ def test_rtld_next_means_the_next_library_of_the_one_that_asks(machine: Machine)
     order = [machine.library, folder / "libtrampoline.so", folder / "libtrampoline-2.so"]
     with machine.run(["where"], {}, preload=" ".join(map(str, order))) as where:
         assert ask(where, "next") == {"marker": 2}
+
+
+def start_interposed(machine: Machine, session: FakeSession, names: str) -> Probe:
+    """A program whose `dlsym` is an earlier object's; it keeps these functions from the library."""
+    preload = f"{native.path('tests/libinterposer.so')} {machine.library}"
+    environment = session.environment | {"INTERPOSED": names}
+    return machine.start(environment, "dlsym", preload=preload)
+
+
+def test_an_earlier_object_that_passes_all_calls_of_dlsym_on_changes_nothing(
+    machine: Machine, session: FakeSession
+) -> None:
+    with start_interposed(machine, session, "none") as probe:
+        probe.do("init")
+        probe.do("retain", 0)
+        session.accept()
+        assert probe.do("info")["total"] == 1 << 30
+        probe.send("launch", "kernel", 1000, 1)
+        assert probe.is_silent()
+        session.open()
+        assert probe.answer()["result"] == 0
+
+
+def test_bypass_what_an_earlier_object_keeps_from_the_library_is_not_hooked(
+    machine: Machine, session: FakeSession
+) -> None:
+    with start_interposed(machine, session, "cuLaunchKernel") as probe:
+        probe.do("init")
+        probe.do("retain", 0)
+        session.accept()
+        probe.do("launch", "kernel", 1000, 1)
+        assert probe.do("info")["total"] == 1 << 30

@@ -10,9 +10,10 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import ExitStack
 from pathlib import Path
+from types import MappingProxyType
 from typing import Self
 
 import pytest
@@ -26,6 +27,7 @@ from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.session import Session
 from kubeshare.tokens.wire.protocol import COUNTERS_HEADER, COUNTERS_SLOT, PROCESSES_MAX
 from tokens.helpers import Page, RunningDaemon
+from wakeups import Wakeups
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
 
@@ -84,7 +86,22 @@ class Node:
 
     def start(self, memory: int, *, held: bool, of_pod: bool = True) -> Probe:
         """A process that takes memory of the GPU, with the library in it or not."""
-        probe = self._run(["probe", "dlsym"], preload=None if held else "", of_pod=of_pod)
+        preload = None if held else ""
+        return self._take(self._run(["probe", "dlsym"], preload=preload, of_pod=of_pod), memory)
+
+    def start_interposed(self, memory: int, *names: str) -> Probe:
+        """The same under an object that comes before the library.
+
+        Args:
+            memory: in bytes.
+            names: the functions of the driver that it keeps from the library; all, if none.
+        """
+        preload = f"{native.path('tests/libinterposer.so')} {self.machine.library}"
+        chosen = {"INTERPOSED": ",".join(names)} if names else {}
+        return self._take(self._run(["probe", "dlsym"], chosen, preload=preload), memory)
+
+    @staticmethod
+    def _take(probe: Probe, memory: int) -> Probe:
         probe.do("init")
         probe.do("retain", 0)
         probe.do("alloc", memory)
@@ -97,12 +114,20 @@ class Node:
             program: it; on the GPU.
             then: what it becomes, if anything.
         """
-        probe = self._run([str(program), *map(str, then)], preload=None, of_pod=True)
+        probe = self._run([str(program), *map(str, then)], preload=None)
         assert probe.answer()["result"] == 0
         return probe
 
-    def _run(self, command: list[str], *, preload: str | None, of_pod: bool) -> Probe:
+    def _run(
+        self,
+        command: list[str],
+        extra: Mapping[str, str] = MappingProxyType({}),
+        *,
+        preload: str | None,
+        of_pod: bool = True,
+    ) -> Probe:
         claim = {
+            **extra,
             "KUBESHARE_CLAIM": str(self.paths.claim("claim")),
             "KUBESHARE_COUNTERS": str(self.paths.counters("claim")),
         }
@@ -179,6 +204,33 @@ def test_a_program_of_another_architecture_is_reported(
     [(reason, pod, note)] = watch.within(DEADLINE_S, count=1)
     assert (reason, pod) == ("UnheldProcess", "a")
     assert f"process {escaped.process.pid} " in note
+
+
+def test_who_has_all_calls_pass_the_library_by_is_reported_within_three_seconds(node: Node) -> None:
+    node.start(8 * MIB, held=True)
+    watch = node.watch()
+    began = time.monotonic()
+    escaped = node.start_interposed(8 * MIB)
+    maps = Path(f"/proc/{escaped.process.pid}/maps").read_text()
+    assert "libinterposer" in maps
+    assert native.DEVICE_LIBRARY in maps
+    with Wakeups() as wakeups:
+        [(reason, pod, note)] = watch.within(DEADLINE_S, count=1)
+    assert (reason, pod) == ("UnheldProcess", "a")
+    assert f"process {escaped.process.pid} " in note
+    assert time.monotonic() - began < 3.5 + wakeups.lost_seconds
+
+
+def test_who_is_connected_and_allocates_past_the_library_is_seen_by_its_memory(node: Node) -> None:
+    held = node.start(8 * MIB, held=True)
+    watch = node.watch()
+    escaped = node.start_interposed(300 * MIB, "cuMemAlloc_v2")
+    [(reason, pod, note)] = watch.within(DEADLINE_S, count=1)
+    assert (reason, pod) == ("MemoryOverLimit", "a")
+    assert f"process {escaped.process.pid}" in note
+    eventually(lambda: node.overhead >= 300 * MIB, "what it has is charged to the claim")
+    held.do("alloc", MIB, expect=OUT_OF_MEMORY)
+    assert watch.within(0.5, count=2) == watch.reported[:1], "it has a connection"
 
 
 def test_memory_past_the_library_is_told_and_charged_as_long_as_it_is_held(node: Node) -> None:
