@@ -177,7 +177,13 @@ def test_a_node_without_a_driver_says_where_it_was_sought(tmp_path: Path) -> Non
 
 
 @pytest.mark.parametrize(
-    "folder", ["usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/local/nvidia/lib64"]
+    "folder",
+    [
+        "usr/lib64",
+        "usr/lib/x86_64-linux-gnu",
+        "usr/lib/aarch64-linux-gnu",
+        "usr/local/nvidia/lib64",
+    ],
 )
 def test_nvml_is_found_in_each_of_the_usual_folders(tmp_path: Path, folder: str) -> None:
     library = tmp_path / folder / "libnvidia-ml.so.1"

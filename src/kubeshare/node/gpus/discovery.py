@@ -26,7 +26,12 @@ from kubeshare.node.gpus.xids import Xids
 Result = TypeVar("Result")
 
 # The folders of driver installations for libraries, below the driver's root.
-_LIBRARY_FOLDERS = ("usr/lib64", "usr/lib/x86_64-linux-gnu", "usr/local/nvidia/lib64")
+_LIBRARY_FOLDERS = (
+    "usr/lib64",
+    "usr/lib/x86_64-linux-gnu",
+    "usr/lib/aarch64-linux-gnu",
+    "usr/local/nvidia/lib64",
+)
 _NVML = "libnvidia-ml.so.1"
 
 # The nearest common ancestor on PCIe, as `nvidia-smi topo` spells it.
