@@ -61,6 +61,17 @@ def test_a_module_of_more_than_five_hundred_lines_is_reported(
     assert ("src/kubeshare/a.py: 501 lines, more than 500" in result.stdout) == bool(code)
 
 
+def test_a_long_module_of_tests_is_reported(src: Path) -> None:
+    tests = src.parents[1] / "tests"
+    tests.mkdir()
+    (tests / "test_a.py").write_text("a = 1\n" * 501)
+    result = check(src.parents[1])
+    assert result.returncode == 1
+    assert result.stdout == (
+        "tests/test_a.py: 501 lines, more than 500: divide it by what they do\n"
+    )
+
+
 @pytest.mark.parametrize(("words", "code"), [(12, 0), (13, 1)])
 def test_a_first_line_of_more_than_twelve_words_is_reported(
     src: Path, words: int, code: int
