@@ -19,7 +19,7 @@ from bench.placement import (
 )
 from bench.report import print_machine, summarize
 from bench.simulator import speed
-from bench.tokens import figure_6, forced_drain, handover, mixes, shares
+from bench.tokens import figure_6, forced_drain, handover, hostile, mixes, shares
 
 _ALL = (
     ("node", startup.run),
@@ -40,6 +40,7 @@ _ALL = (
     ("tokens", shares.run),
     ("tokens", mixes.run),
     ("tokens", handover.run),
+    ("tokens", hostile.run),
 )
 
 

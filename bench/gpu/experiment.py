@@ -27,6 +27,7 @@ class Experiment(Struct, frozen=True):
         seconds: that it takes at most at full pace; used to keep within the time.
         run: measures, and returns what can be written as JSON.
         draw: the picture of a result, where there is one.
+        missed: what of a result is not as it must be, in words; empty where all is.
     """
 
     name: str
@@ -34,3 +35,4 @@ class Experiment(Struct, frozen=True):
     seconds: float
     run: Callable[[Bench], Result]
     draw: Callable[["Axes", Result], None] | None = None
+    missed: Callable[[Result], str] | None = None

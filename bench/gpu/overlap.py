@@ -83,4 +83,10 @@ def overlap_ns(one: list[Ran], other: list[Ran]) -> int:
     return total
 
 
-OVERLAP = Experiment("overlap", "whether two jobs ever run at once", 30, run)
+def missed(result: Result) -> str:
+    """With KubeShare no kernel of one job may run beside one of the other."""
+    overlap = result["shared"]["overlap_ns"]
+    return f"kernels of two jobs ran at once for {overlap} ns, goal 0" if overlap > 0 else ""
+
+
+OVERLAP = Experiment("overlap", "whether two jobs ever run at once", 30, run, missed=missed)

@@ -23,13 +23,13 @@ from bench.gpu.gpus import describe
 from bench.gpu.kernels import KERNELS, TIME_SLICING
 from bench.gpu.micro import ENTRY_POINTS, LAUNCH, MARKERS, MEMORY
 from bench.gpu.overlap import OVERLAP
-from bench.gpu.training import TRAINING
+from bench.gpu.training import PRODUCTS, TRAINING
 from bench.report import machine
 
 EXPERIMENTS = (
     *(ENTRY_POINTS, MARKERS, LAUNCH, MEMORY, OVERLAP),
     *(FIGURE_6, FIGURE_5, KERNELS, TIME_SLICING),
-    *(FIGURE_12, FIGURE_7, TRAINING),
+    *(FIGURE_12, FIGURE_7, TRAINING, PRODUCTS),
     *(FIGURE_6_WINDOW, FIGURE_7_WINDOW, EXITS),
 )
 _NAMES = [experiment.name for experiment in EXPERIMENTS]
@@ -85,7 +85,7 @@ def main(fake: str | None, out: Path, only: tuple[str, ...], minutes: float, pac
     (out / "results.json").write_text(json.dumps(results, indent=2) + "\n")
     for experiment in wanted:
         _draw(experiment, measured[experiment.name], out)
-    failed = [name for name, result in measured.items() if "error" in result]
+    failed = [name for name, result in measured.items() if {"error", "missed"} & result.keys()]
     click.echo(
         f"results and pictures: {out}" + (f"; failed: {', '.join(failed)}" if failed else "")
     )
@@ -100,7 +100,7 @@ def _measure(experiment: Experiment, place: Bench, deadline: float) -> Result:
     click.echo(f"{experiment.name}: {experiment.title} …", err=True)
     begun = time.monotonic()
     try:
-        result = experiment.run(place)
+        result = judged(experiment, experiment.run(place))
     except LeftOutError as error:
         result = {"left_out": str(error)}
     except (RuntimeError, OSError, KeyError) as error:
@@ -109,6 +109,12 @@ def _measure(experiment: Experiment, place: Bench, deadline: float) -> Result:
     result["took_s"] = round(time.monotonic() - begun, 1)
     click.echo(json.dumps({experiment.name: result}))
     return result
+
+
+def judged(experiment: Experiment, result: Result) -> Result:
+    """A result, with what of it misses the experiment's goal."""
+    missed = experiment.missed(result) if experiment.missed is not None else ""
+    return result | ({"missed": missed} if missed else {})
 
 
 def _draw(experiment: Experiment, result: Result, out: Path) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import NamedTuple, TypeAlias
 
+from bench.cpu_time import cpu_seconds
 from bench.report import Met, at_most, differences, interleave, percentile, report
 
 from kubeshare import native
@@ -99,9 +100,9 @@ def _run(quota_ns: int, serve: Serve) -> Run:
         with serve(paths, names, quota_ns) as pid:
             clients = [_client(paths, name) for name in names]
             time.sleep(_SECONDS / 4)  # they have all come in
-            before, start = _cpu_seconds(pid), time.monotonic()
+            before, start = cpu_seconds(pid), time.monotonic()
             time.sleep(_SECONDS / 2)
-            cpu = (_cpu_seconds(pid) - before) / (time.monotonic() - start)
+            cpu = (cpu_seconds(pid) - before) / (time.monotonic() - start)
             said = [client.communicate(timeout=60)[0] for client in clients]
     handovers = []
     for gpu in range(_GPUS):
@@ -167,11 +168,6 @@ def _grant(name: str, quota_ns: int) -> Grant:
 def _client(paths: Paths, name: str) -> "subprocess.Popen[str]":
     command = [str(native.path("tests/token-turns")), str(paths.claim(name)), str(_SECONDS)]
     return subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-
-
-def _cpu_seconds(pid: int) -> float:
-    """Exact to the ns, of the only thread; the sampled times of `stat` count short runs twice."""
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
 def _handovers(said: Sequence[str]) -> list[float]:

@@ -6,9 +6,10 @@
 Two processes of one claim, or one of each of ten, do their worst through their sockets
 (`native/tests/hostile.c` says what), while two other claims want the GPU always, and may use no
 more than they requested. The hostile ones have the lowest priority, so that what they cost is what
-they send, and not the CPU of this machine. `make test` does so for fifteen seconds; once in a while
-it is worth an hour. The shares of these two are measured without the hostile ones too. Prints one
-JSON line a fact; exit code 1 when one of them is not as it must be.
+they send, and not the CPU of this machine. `make test` does so for fifteen seconds, `make bench`
+for a minute with ten claims; once in a while it is worth an hour. The shares of these two are
+measured without the hostile ones too. Prints one JSON line a fact; exit code 1 when one of them is
+not as it must be.
 """
 
 import argparse
@@ -21,6 +22,7 @@ from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
+from bench.cpu_time import cpu_seconds
 from bench.report import Met, at_least, at_most, less_than, print_machine, report, summarize
 
 from deadlines import eventually
@@ -44,6 +46,9 @@ SHARE_MOVE_MAX: Final = 0.01
 MEMORY_MAX_KIB: Final = 100_000
 COMPLAINTS_PER_SECOND_MAX: Final = 10
 _QUOTA_NS: Final = 20_000_000
+_SECONDS: Final = 60
+_CLAIMS: Final = 10
+"""Of `make bench`."""
 
 
 class Outcome(NamedTuple):
@@ -172,10 +177,10 @@ class _Measured:
 def _measured(paths: Paths, pid: int) -> Iterator[_Measured]:
     """Measure a block; the values are known when it has ended."""
     measured = _Measured()
-    before, cpu, start = _charged_ns(paths), _cpu_seconds(pid), time.monotonic_ns()
+    before, cpu, start = _charged_ns(paths), cpu_seconds(pid), time.monotonic_ns()
     yield measured
     after, elapsed = _charged_ns(paths), time.monotonic_ns() - start
-    measured.cpu = (_cpu_seconds(pid) - cpu) / (elapsed / 1e9)
+    measured.cpu = (cpu_seconds(pid) - cpu) / (elapsed / 1e9)
     measured.shares = {name: (after[name] - before[name]) / elapsed for name in HONEST}
 
 
@@ -188,29 +193,34 @@ def _most_memory_kib(pid: int) -> int:
     return int(next(line for line in status.splitlines() if line.startswith("VmHWM")).split()[1])
 
 
-def _cpu_seconds(pid: int) -> float:
-    return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
-
-
 def _descriptors(pid: int) -> int:
     return len(list(Path(f"/proc/{pid}/fd").iterdir()))
 
 
+def run() -> list[Met]:
+    """A minute of ten hostile claims."""
+    return _run(_SECONDS, _CLAIMS)
+
+
+def _run(seconds: int, claims: int) -> list[Met]:
+    with (
+        tempfile.TemporaryDirectory(prefix="kubeshare-hostile-", dir="/dev/shm") as folder,
+        Wakeups() as wakeups,
+    ):
+        seen = beside_hostile(Paths(Path(folder)), seconds, claims=claims, before=seconds)
+    who = f"{claims} hostile claim" + "s" * (claims != 1)
+    what = f"{seconds} s beside {who}"
+    return list(_report(what, seconds * claims, seen, wakeups.lost))
+
+
 def main() -> int:
     """Run it for so many seconds, and print what must be so and whether it is."""
-    parser = argparse.ArgumentParser(prog="bench.hostile", description=__doc__)
+    parser = argparse.ArgumentParser(prog="bench.tokens.hostile", description=__doc__)
     parser.add_argument("seconds", type=int)
     parser.add_argument("--claims", type=int, default=1, help="how many hostile ones (%(default)s)")
     given = parser.parse_args()
-    with tempfile.TemporaryDirectory(prefix="kubeshare-hostile-", dir="/dev/shm") as folder:
-        paths, seconds = Paths(Path(folder)), given.seconds
-        with Wakeups() as wakeups:
-            seen = beside_hostile(paths, seconds, claims=given.claims, before=seconds)
     print_machine()
-    claims = f"{given.claims} hostile claim" + "s" * (given.claims != 1)
-    claim_seconds = given.seconds * given.claims
-    what = f"{given.seconds} s beside {claims}"
-    return summarize(list(_report(what, claim_seconds, seen, wakeups.lost)))
+    return summarize(_run(given.seconds, given.claims))
 
 
 def _report(what: str, claim_seconds: int, seen: Outcome, lost: float) -> Iterator[Met]:

@@ -12,7 +12,8 @@ from typing import Any
 
 import pytest
 from bench.gpu import search_path
-from bench.gpu.overlap import Ran, overlap_ns, read
+from bench.gpu.overlap import OVERLAP, Ran, overlap_ns, read
+from bench.gpu.program import judged
 
 ROOT = Path(__file__).parents[2]
 
@@ -117,6 +118,21 @@ def test_kernels_that_ran_at_once_are_seen_by_their_stamps(tmp_path: Path) -> No
     beside = [Ran(0, 12), Ran(18, 31), Ran(40, 50)]
     assert overlap_ns(list(read(file)), beside) == 2 + 2 + 1
     assert overlap_ns(list(read(file)), [Ran(20, 30)]) == 0
+
+
+@pytest.mark.parametrize(("overlap", "missed"), [(0, ()), (7, ("missed",))])
+def test_jobs_that_ran_at_once_miss_the_goal(overlap: int, missed: tuple[str, ...]) -> None:
+    result = {"shared": {"overlap_ns": overlap}, "bare": {"overlap_ns": 9}}
+    found = judged(OVERLAP, result)
+    assert found.keys() - result.keys() == set(missed)
+    assert found.get("missed", " 7 ns").count(" 7 ns") == 1
+
+
+@pytest.mark.parametrize("framework", ["pytorch", "cupy"])
+def test_a_framework_is_left_out_where_it_computes_nothing(tmp_path: Path, framework: str) -> None:
+    done = bench("--only", framework, "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    assert "compute nothing" in results(tmp_path)[framework]["left_out"]
 
 
 def test_a_copied_tree_runs_without_pip_git_or_make(tmp_path: Path) -> None:
