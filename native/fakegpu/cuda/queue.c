@@ -82,21 +82,25 @@ static uint64_t submit(struct CUstream_st *stream, uint64_t duration_ns, uint64_
     return number;
 }
 
-/* A marker for each queue that a front has something in and the stream does not wait for yet. */
+/* A marker for each queue that a front has something in and the stream does not wait for yet. What
+ * stands in its own queue comes before all that follows. */
 static void wait_in_queue(struct CUstream_st *stream, struct front front) {
     const struct device *device = stream->context->device;
     engine_enter(&driver.engine, device->gpu);
     front_first(&front, device->gpu, device->client);
-    for (uint32_t queue = 0; queue < driver.queues; queue++) {
-        bool known = queue == stream->queue || front.last[queue] <= stream->joined.last[queue];
-        if (known)
+    if (front.last[stream->queue] != 0)
+        stream_busy(stream, front.last[stream->queue]);
+    front.last[stream->queue] = 0;
+    for (uint32_t queue = 0; queue < driver.queues; queue++)
+        if (front.last[queue] <= stream->joined.last[queue])
             front.last[queue] = 0;
-        front_add(&stream->joined, queue, front.last[queue]);
-    }
     engine_leave(&driver.engine, device->gpu);
     for (uint32_t queue = 0; queue < driver.queues; queue++)
         if (front.last[queue] != 0)
             submit(stream, 0, front.last[queue]);
+    engine_enter(&driver.engine, device->gpu);
+    front_add_all(&stream->joined, &front);
+    engine_leave(&driver.engine, device->gpu);
 }
 
 void stream_follow(struct CUstream_st *stream, const struct front *front) {

@@ -83,6 +83,22 @@ def test_an_event_waits_for_what_shares_its_queue(
     assert answer == expected
 
 
+@pytest.mark.parametrize("queues", [1, 2, 8])
+def test_who_waits_for_a_stream_waits_for_the_events_that_it_waits_for(
+    tmp_path: Path, queues: int
+) -> None:
+    script = """
+    answer = []
+    for other in streams[1:]:
+        launch(50_000, streams[0])
+        good(d.cuEventRecord(event, streams[0]))
+        good(d.cuStreamWaitEvent(other, event, 0))
+        good(d.cuStreamSynchronize(other))
+        answer.append(d.cuEventQuery(event)[0].name)
+    """
+    assert run(tmp_path, queues, script) == ([READY] * 3, 150)
+
+
 def test_a_stream_waits_for_another_ones_event(tmp_path: Path) -> None:
     script = """
     launch(100_000, streams[0])

@@ -11,8 +11,13 @@ pytestmark = [pytest.mark.native, pytest.mark.slow]
 NATIVE = Path(__file__).parents[3] / "native"
 
 
+@pytest.mark.parametrize("queues", [0, 4])
 @pytest.mark.parametrize("variant", ["asan", "tsan"])
-def test_threads_at_everything_at_once_find_no_fault(tmp_path: Path, variant: str) -> None:
+def test_threads_at_everything_at_once_find_no_fault(
+    tmp_path: Path, variant: str, queues: int
+) -> None:
+    profile = tmp_path / "stress.profile"
+    profile.write_text(f"hardware_queues = {queues}\n")
     build = f"build/{variant}"
     stress = f"{build}/fakegpu-stress"
     subprocess.run(["make", "-s", "-C", NATIVE, f"VARIANT={variant}", stress], check=True)
@@ -22,7 +27,7 @@ def test_threads_at_everything_at_once_find_no_fault(tmp_path: Path, variant: st
             **os.environ,
             "LD_LIBRARY_PATH": str(NATIVE / build / "fakegpu"),
             "FAKEGPU_STATE": str(tmp_path),
-            "FAKEGPU_PROFILE": "V100x1",
+            "FAKEGPU_PROFILE": str(profile),
         },
         capture_output=True,
         text=True,
