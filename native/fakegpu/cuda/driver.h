@@ -174,6 +174,7 @@ struct CUmod_st {
     uint64_t context_id;      /* of the context while the module's memory is in it */
     uint64_t charged;
     struct CUfunc_st *functions;
+    struct variable *variables; /* variables.h */
 };
 
 struct driver {

@@ -1,10 +1,12 @@
-/* Modules and libraries: any image is accepted, and has every function that is asked of it. */
+/* Modules and libraries: any image is accepted, and has every function that is asked of it. Of its
+ * variables those are known that PTX declares. */
 #include <stdlib.h>
 #include <string.h>
 #include <unistd.h>
 
 #include "capture.h"
 #include "overhead.h"
+#include "variables.h"
 
 /* Kernels that the fake knows. This one's argument is its duration in microseconds. */
 #define SPIN_KERNEL "kubeshare_spin_us"
@@ -65,11 +67,13 @@ static CUresult load(struct CUctx_st *context, CUmodule *module, const void *ima
     REQUIRE(loaded != NULL, CUDA_ERROR_OUT_OF_MEMORY);
     loaded->owner = context;
     CUresult result = loads_eagerly() ? module_enter(loaded, context) : CUDA_SUCCESS;
-    if (result == CUDA_SUCCESS)
-        *module = loaded;
-    else
+    if (result != CUDA_SUCCESS) {
         free(loaded);
-    return result;
+        return result;
+    }
+    loaded->variables = variables_read(image);
+    *module = loaded;
+    return CUDA_SUCCESS;
 }
 
 static CUresult get_function(struct CUfunc_st **function, struct CUmod_st *module,
@@ -124,18 +128,18 @@ API cuModuleLoad(CUmodule *module, const char *path) {
     return cuModuleLoadData(module, path);
 }
 
-/* Images are not read: none is known to have a variable. */
 API cuModuleGetGlobal_v2(CUdeviceptr *pointer, size_t *bytes, CUmodule module, const char *name) {
-    (void)pointer, (void)bytes;
     TRY(driver_ready());
-    REQUIRE(module != NULL && name != NULL, CUDA_ERROR_INVALID_VALUE);
-    return CUDA_ERROR_NOT_FOUND;
+    REQUIRE(module != NULL && name != NULL && (pointer != NULL || bytes != NULL),
+            CUDA_ERROR_INVALID_VALUE);
+    return variable_find(module->variables, name, pointer, bytes);
 }
 
 API cuModuleUnload(CUmodule module) {
     TRY(driver_ready());
     REQUIRE(module != NULL, CUDA_ERROR_INVALID_HANDLE);
     leave_context(module);
+    variables_free(module->variables);
     free_functions(module);
     free(module);
     return CUDA_SUCCESS;
