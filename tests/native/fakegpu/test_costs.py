@@ -18,29 +18,31 @@ COST_US = 2000
 REPEATS = 10
 
 
-def times_us(folder: Path, profile: str) -> dict[str, float]:
-    """The mean of each call on its thread's CPU, which no other process can lengthen."""
+def times_us(folder: Path, profile: str) -> dict[str, tuple[float, float]]:
+    """The mean of each call, by the clock and on its thread's CPU."""
     path = folder / "costs.profile"
     path.write_text(profile)
     script = (
         """
 import time
 stream, event = good(d.cuStreamCreate(1)), good(d.cuEventCreate(0))
-def mean(call):
-    before = time.thread_time_ns()
+def means(call):
+    before = time.perf_counter_ns(), time.thread_time_ns()
     for _ in range(REPEATS):
         exec(call, globals())
-    return (time.thread_time_ns() - before) / REPEATS / 1000
+    after = time.perf_counter_ns(), time.thread_time_ns()
+    return [(end - begin) / REPEATS / 1000 for begin, end in zip(before, after)]
 """.replace("REPEATS", str(REPEATS))
-        + f"answer = {{name: mean(call) for name, call in {CALLS!r}.items()}}\n"
+        + f"answer = {{name: means(call) for name, call in {CALLS!r}.items()}}\n"
     )
-    found: dict[str, float] = drive(folder, script, str(path))
+    found: dict[str, tuple[float, float]] = drive(folder, script, str(path))
     return found
 
 
 @pytest.mark.parametrize("dear", CALLS)
 def test_a_call_takes_what_the_profile_says(tmp_path: Path, dear: str) -> None:
     times = times_us(tmp_path, f"cost.{dear} = {COST_US}\n")
-    # The clock that the driver reads runs on while its thread does not.
-    assert times.pop(dear) > COST_US / 2
-    assert max(times.values()) < COST_US / 2
+    took, _ = times.pop(dear)
+    assert took >= COST_US
+    # A busy machine lengthens them by the clock.
+    assert max(on_cpu for _, on_cpu in times.values()) < COST_US / 2
