@@ -11,7 +11,7 @@ from wakeups import least_disturbed
 pytestmark = [pytest.mark.native, pytest.mark.slow, pytest.mark.serial]
 
 BEGUN_NS = 300_000_000
-WINDOW_S = 2.0
+WINDOW_S = 4.0
 NEAR = 0.03
 """Of a share over a window."""
 
@@ -19,6 +19,12 @@ MOST = 0.9
 """Of the GPU in use; what a busy machine loses that wakes threads late is lost here too."""
 
 KEEPS_BUSY = ("--kernel-us", "1000", "--inflight", "32")
+
+
+def parts(shares: dict[str, float]) -> dict[str, float]:
+    """Of the time that was used: what a busy machine loses is lost to all."""
+    used = sum(shares.values())
+    return {name: share / used for name, share in shares.items()}
 
 
 @pytest.mark.parametrize(
@@ -41,7 +47,7 @@ def test_two_halves_are_halves(tmp_path: Path, driver: int, queues: int) -> None
 
         shares, lost = least_disturbed(lambda: node.shares(WINDOW_S))
 
-        assert shares == pytest.approx({"a": 0.5, "b": 0.5}, abs=NEAR + lost), lost
+        assert parts(shares) == pytest.approx({"a": 0.5, "b": 0.5}, abs=NEAR + lost), lost
         assert sum(shares.values()) > MOST - lost, (shares, lost)
         assert {view["bypasses"] for view in node.views().values()} == {0}
 
@@ -60,5 +66,7 @@ def test_a_capture_that_never_ends_keeps_nobody_from_their_share() -> None:
 
         shares, lost = least_disturbed(lambda: node.shares(WINDOW_S))
 
-        assert shares == pytest.approx({"a": 0.5, "b": 0.4, "captures": 0.1}, abs=NEAR + lost), lost
+        expected = {"a": 0.5, "b": 0.4, "captures": 0.1}
+        assert parts(shares) == pytest.approx(expected, abs=NEAR + lost), lost
+        assert sum(shares.values()) > MOST - lost, (shares, lost)
         assert {view["bypasses"] for view in node.views().values()} == {0}
