@@ -23,6 +23,7 @@ from kubeshare.simulator.baselines.packing import (
     DotProduct,
     gpu_clustering,
     gpu_packing,
+    kinds_of_jobs,
 )
 from kubeshare.simulator.baselines.ranked import RankedNodes
 from kubeshare.simulator.baselines.round_robin import RoundRobin, promised
@@ -144,7 +145,7 @@ def _gpu_packing(setting: Setting) -> System:
 
 def _gpu_clustering(setting: Setting) -> System:
     del setting
-    return _ranked("gpu-clustering", RankedNodes(gpu_clustering))
+    return _ranked("gpu-clustering", RankedNodes(gpu_clustering, kinds_of_jobs))
 
 
 def _random(setting: Setting) -> System:

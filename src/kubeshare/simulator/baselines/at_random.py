@@ -1,10 +1,9 @@
 """A random node of those that fit, and random GPUs there."""
 
-from collections.abc import Mapping
 from random import Random
 
 from kubeshare.simulator.baselines.node_rooms import Ask, NodeRoom
-from kubeshare.simulator.baselines.ranked import Entry, RankedNodes
+from kubeshare.simulator.baselines.ranked import Entry, RankedNodes, Ranking
 
 
 class RandomNodes(RankedNodes):
@@ -18,14 +17,12 @@ class RandomNodes(RankedNodes):
         super().__init__(_all_alike)
         self._random = Random(seed)  # noqa: S311 - repeatable on purpose
 
-    def choose(
-        self, entries: Mapping[str, Entry], nodes: frozenset[str] | None, ask: Ask
-    ) -> Entry | None:
+    def choose(self, ranking: Ranking, nodes: frozenset[str] | None, ask: Ask) -> Entry | None:
         """A random one; its devices are as many as are asked for."""
-        names = entries.keys() if nodes is None else entries.keys() & nodes
-        if not names:
+        entries = {entry.node: entry for entry in ranking.entries(nodes)}
+        if not entries:
             return None
-        chosen = entries[self._random.choice(sorted(names))]
+        chosen = entries[self._random.choice(sorted(entries))]
         return chosen._replace(devices=tuple(self._random.sample(chosen.devices, ask.count)))
 
 

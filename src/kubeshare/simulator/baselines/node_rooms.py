@@ -1,5 +1,7 @@
 """What is left of each node, kept as a ledger changes."""
 
+from typing import Final
+
 import msgspec
 
 from kubeshare.core.constraints.affinity_labels import is_label_in_use
@@ -12,6 +14,10 @@ from kubeshare.core.natural_sort import natural_name
 from kubeshare.core.units import MICROS, Memory
 from kubeshare.simulator.engine.host_room import HostRoom
 from kubeshare.simulator.jobs import NO_HOST_REQUEST, HostRequest
+
+
+_NO_MEMORY: Final = Memory(bytes=0)
+_MAX_HOSTS: Final = 4096
 
 
 class GpuRoom(msgspec.Struct, frozen=True, order=True):
@@ -73,11 +79,6 @@ class Ask(msgspec.Struct, frozen=True):
             label_in_use,
         )
 
-    @classmethod
-    def of_host(cls, host: HostRequest) -> "Ask":
-        """What a job asks for that uses no GPU."""
-        return cls(0, Memory(bytes=0), 0, "", host)
-
     def fitting(self, room: NodeRoom) -> list[GpuRoom] | None:
         """The GPUs of a node with room for it; None if they are fewer than it asks for."""
         if self.count and self.model not in ("", room.model):
@@ -113,10 +114,11 @@ class NodeRooms:
     """
 
     def __init__(self, ledger: Ledger) -> None:
-        self.names = sorted(ledger.nodes, key=natural_name)
+        self.names = sorted(ledger.nodes, key=lambda name: (natural_name(name), name))
         self._ledger = ledger
         self._on = ledger.index(NodeDevices)
         self._stale: list[set[str]] = []
+        self._hosts: dict[HostRequest, HostRequest] = {}
         self._host: HostRoom | None = None
 
     def attach(self, host: HostRoom | None) -> None:
@@ -128,10 +130,6 @@ class NodeRooms:
     def follow(self, stale: set[str]) -> None:
         """Add the name of each node that changes from now on to a set."""
         self._stale.append(stale)
-
-    def forget(self) -> None:
-        """Forget all sets."""
-        self._stale.clear()
 
     def of(self, name: str) -> NodeRoom:
         """What is left of a node."""
@@ -151,10 +149,15 @@ class NodeRooms:
         return NodeRoom(name, tuple(gpus), self._host.left(name)[0] if self._host else 0, model)
 
     def ask(self, demand: Demand) -> Ask:
-        """What a demand asks for."""
+        """What a demand asks for; not the memory of the node, which no rank looks at."""
         known = self._host.requests.get(demand.service) if self._host else None
         label_in_use = is_label_in_use(self._ledger, demand)
-        return Ask.of(demand, known or NO_HOST_REQUEST, label_in_use=label_in_use)
+        host = self._without_memory(known) if known else NO_HOST_REQUEST
+        return Ask.of(demand, host, label_in_use=label_in_use)
+
+    def ask_of_host(self, host: HostRequest) -> Ask:
+        """What a job asks for that uses no GPU; not the memory either."""
+        return Ask(0, _NO_MEMORY, 0, "", self._without_memory(host))
 
     def candidates(self, host: HostRequest) -> frozenset[str] | None:
         """The nodes with CPU and memory for a job; None for all."""
@@ -176,3 +179,11 @@ class NodeRooms:
         known = after or before
         assert known is not None
         self.touch(known.name)
+
+    def _without_memory(self, host: HostRequest) -> HostRequest:
+        known = self._hosts.get(host)
+        if known is None:
+            if len(self._hosts) >= _MAX_HOSTS:
+                self._hosts.clear()
+            known = self._hosts[host] = msgspec.structs.replace(host, memory_bytes=0)
+        return known

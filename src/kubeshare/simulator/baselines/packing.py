@@ -66,7 +66,7 @@ def gpu_clustering(room: NodeRoom, ask: Ask) -> Placed:
     gpus = ask.fitting(room)
     if gpus is None:
         return None
-    there, mine = _kinds(room), 0 if ask.shares else ask.count
+    there, mine = kinds_of_jobs(room), 0 if ask.shares else ask.count
     if there == {mine}:
         place = 0
     elif mine in there:
@@ -77,7 +77,7 @@ def gpu_clustering(room: NodeRoom, ask: Ask) -> Placed:
     return place + room.micros / most, _fullest(gpus, ask)
 
 
-def _kinds(room: NodeRoom) -> set[int]:
+def kinds_of_jobs(room: NodeRoom) -> frozenset[int]:
     """How many whole GPUs each job of a node has; 0 for a share."""
     gpus: Counter[str] = Counter()
     shares = set()
@@ -86,7 +86,7 @@ def _kinds(room: NodeRoom) -> set[int]:
             gpus[holder.demand] += 1
             if holder.request_micros < MICROS:
                 shares.add(holder.demand)
-    return {0 if demand in shares else count for demand, count in gpus.items()}
+    return frozenset(0 if demand in shares else count for demand, count in gpus.items())
 
 
 def _fullest(gpus: list[GpuRoom], ask: Ask) -> tuple[str, ...]:

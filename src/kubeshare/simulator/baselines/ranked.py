@@ -1,56 +1,167 @@
 """Policies that place each job on the best node by a rank."""
 
-from collections.abc import Callable, Mapping
+from bisect import insort
+from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.ledger import Ledger
-from kubeshare.core.natural_sort import natural_name
 from kubeshare.simulator.baselines.node_rooms import Ask, NodeRoom, NodeRooms
+from kubeshare.simulator.baselines.shapes import More, NodeShapes, Shape
 from kubeshare.simulator.engine.host_room import HostRoom
 from kubeshare.simulator.jobs import HostRequest
 
-MAX_RANKINGS: Final = 256
+MAX_RANKINGS: Final = 512
 """The most kinds of jobs whose ranks are kept; at one more all are computed anew."""
+
+MAX_RANKS: Final = 1 << 20
+"""The most ranks of all kinds together; at one more all are computed anew."""
 
 Rank: TypeAlias = Callable[[NodeRoom, Ask], "tuple[float, tuple[str, ...]] | None"]
 """How good a node with enough CPU and memory is for a job, the least the best, and the devices
-there; None if its GPUs do not fit."""
+there; None if its GPUs do not fit. It depends on the room and the labels of its GPUs only, and is
+the same for nodes in equal states."""
 
 
 class Entry(NamedTuple):
-    """A node that fits: how good it is, its place in the order, its name, and the devices."""
+    """A node that fits: its place in the order of names, its name, and the devices."""
 
-    score: float
-    order: str
+    place: int
     node: str
     devices: tuple[str, ...]
 
 
-class _Ranking(NamedTuple):
-    """The entries of nodes for one kind of job, and the nodes that have changed since."""
+class Ranking:
+    """The ranks of the shapes for one kind of job.
 
-    entries: dict[str, Entry]
-    stale: set[str]
+    Args:
+        rank: of a node.
+        ask: what the jobs of the kind ask for.
+        shapes: of all nodes.
+
+    Attributes:
+        ranked: how many ranks it keeps.
+    """
+
+    def __init__(self, rank: Rank, ask: Ask, shapes: NodeShapes) -> None:
+        self._rank, self._ask, self._shapes = rank, ask, shapes
+        self._read = 0  # of the births
+        # Of each shape that fits the score, and the places of the GPUs in the room.
+        self._ranks: dict[Shape, tuple[float, tuple[int, ...]]] = {}
+        self._scores: list[float] = []
+        self._by_score: dict[float, list[Shape]] = {}
+        self._listed: set[Shape] = set()
+
+    @property
+    def ranked(self) -> int:
+        """How many ranks are kept."""
+        return len(self._ranks)
+
+    def refresh(self) -> None:
+        """Rank the shapes that have nodes again."""
+        births = self._shapes.births
+        for shape in births[self._read :]:
+            if shape.nodes and shape not in self._listed:
+                placed = self._ranks.get(shape) or self._ranked(shape)
+                if placed is not None:
+                    self._list(shape, placed[0])
+        self._read = len(births)
+
+    def first(self, nodes: frozenset[str] | None) -> Entry | None:
+        """The node of the least score, then by name.
+
+        Args:
+            nodes: those to choose from; None for all.
+        """
+        names = self._shapes.names
+        found, first = None, len(names)
+        for score in tuple(self._scores):
+            shapes, empty = self._by_score[score], False
+            for shape in shapes:
+                empty = empty or not shape.nodes
+                for place in shape.nodes:
+                    if place >= first:
+                        break
+                    if nodes is None or names[place] in nodes:
+                        found, first = shape, place
+                        break
+            if empty:
+                self._drop_empty(score)
+            if found is not None:
+                return self._entry(found, first)
+        return None
+
+    def entries(self, nodes: frozenset[str] | None) -> Iterator[Entry]:
+        """All nodes that fit, in no order."""
+        names = self._shapes.names
+        for shape in self._listed:
+            for place in shape.nodes:
+                if nodes is None or names[place] in nodes:
+                    yield self._entry(shape, place)
+
+    def _ranked(self, shape: Shape) -> tuple[float, tuple[int, ...]] | None:
+        ask, most_first = self._ask, shape.most_first
+        # Most shapes fail here, for less than the rank costs.
+        if shape.room.cpu_millis < ask.host.cpu_millis or len(most_first) < ask.count:
+            return None
+        if ask.count and most_first[ask.count - 1] < ask.micros:
+            return None
+        placed = self._rank(shape.room, ask)
+        if placed is None:
+            return None
+        place_of = {gpu.id: place for place, gpu in enumerate(shape.room.gpus)}
+        ranked = self._ranks[shape] = placed[0], tuple([place_of[each] for each in placed[1]])
+        return ranked
+
+    def _list(self, shape: Shape, score: float) -> None:
+        self._listed.add(shape)
+        if score in self._by_score:
+            self._by_score[score].append(shape)
+        else:
+            self._by_score[score] = [shape]
+            insort(self._scores, score)
+
+    def _drop_empty(self, score: float) -> None:
+        """Forget the shapes of a score that have no node; they are born again with one."""
+        kept = [shape for shape in self._by_score[score] if shape.nodes]
+        self._listed.difference_update(
+            [shape for shape in self._by_score[score] if not shape.nodes]
+        )
+        if kept:
+            self._by_score[score] = kept
+        else:
+            del self._by_score[score]
+            self._scores.remove(score)
+
+    def _entry(self, shape: Shape, place: int) -> Entry:
+        name = self._shapes.names[place]
+        gpus = self._shapes.gpus_of(name)
+        return Entry(place, name, tuple([gpus[each] for each in self._ranks[shape][1]]))
 
 
 class RankedNodes:
     """Places each job on the node of the least rank, then by name.
 
     Args:
-        rank: ranks a node; called again for a node that has changed.
+        rank: ranks a node; called once for each shape of nodes and kind of job.
+        more: what it looks at beyond the room of a node and the labels of its GPUs.
     """
 
-    def __init__(self, rank: Rank) -> None:
-        self._rank = rank
+    def __init__(self, rank: Rank, more: More = lambda _: None) -> None:
+        self._rank, self._more = rank, more
         self._rooms: NodeRooms | None = None
-        self._rankings: dict[Ask, _Ranking] = {}
+        self._shapes: NodeShapes | None = None
+        self._rankings: dict[Ask, Ranking] = {}
+        self._ranked = 0
 
     def attach(self, ledger: Ledger, host: HostRoom | None) -> None:
         """Begin with an empty cluster."""
         self._rooms = ledger.index(NodeRooms)
         self._rooms.attach(host)
+        self._shapes = NodeShapes(self._rooms, self._more)
+        self._rankings.clear()
+        self._ranked = 0
 
     def __call__(self, ledger: Ledger, demand: Demand) -> Decision:
         """Place a demand on the ledger that was attached."""
@@ -64,42 +175,37 @@ class RankedNodes:
     def node_for(self, host: HostRequest) -> str | None:
         """The node for a job that asks for no GPU; None if none has room."""
         assert self._rooms is not None
-        best = self._best(Ask.of_host(host), self._rooms.candidates(host))
+        best = self._best(self._rooms.ask_of_host(host), self._rooms.candidates(host))
         return best.node if best else None
 
-    def choose(
-        self, entries: Mapping[str, Entry], nodes: frozenset[str] | None, ask: Ask
-    ) -> Entry | None:
+    def choose(self, ranking: Ranking, nodes: frozenset[str] | None, ask: Ask) -> Entry | None:
         """The node of the least rank.
 
         Args:
-            entries: the nodes whose GPUs fit.
+            ranking: of the nodes whose GPUs fit.
             nodes: those with CPU and memory; None for all.
             ask: what is asked for.
         """
-        del ask  # the entries are those for it
-        if nodes is None:
-            return min(entries.values(), default=None)
-        return min((entries[name] for name in nodes if name in entries), default=None)
+        del ask  # the ranking is that for it
+        return ranking.first(nodes)
 
     def _best(self, ask: Ask, nodes: frozenset[str] | None) -> Entry | None:
         return self.choose(self._refreshed(ask), nodes, ask)
 
-    def _refreshed(self, ask: Ask) -> dict[str, Entry]:
-        rooms = self._rooms
-        assert rooms is not None
+    def _refreshed(self, ask: Ask) -> Ranking:
+        assert self._shapes is not None
+        if self._shapes.outgrown or self._ranked > MAX_RANKS:
+            self._shapes.forget()
+            self._rankings.clear()
+            self._ranked = 0
+        self._shapes.refresh()
         ranking = self._rankings.get(ask)
         if ranking is None:
             if len(self._rankings) >= MAX_RANKINGS:
                 self._rankings.clear()
-                rooms.forget()
-            ranking = self._rankings[ask] = _Ranking({}, set(rooms.names))
-            rooms.follow(ranking.stale)
-        for name in ranking.stale:
-            placed = self._rank(rooms.of(name), ask)
-            if placed is None:
-                ranking.entries.pop(name, None)
-            else:
-                ranking.entries[name] = Entry(placed[0], natural_name(name), name, placed[1])
-        ranking.stale.clear()
-        return ranking.entries
+                self._ranked = 0
+            ranking = self._rankings[ask] = Ranking(self._rank, ask, self._shapes)
+        before = ranking.ranked
+        ranking.refresh()
+        self._ranked += ranking.ranked - before
+        return ranking
