@@ -15,7 +15,7 @@ from bisect import bisect_right
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from itertools import accumulate
-from typing import Final
+from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
@@ -25,6 +25,9 @@ from kubeshare.simulator.jobs import Job
 
 MAX_CLASSES: Final = 4096
 """The most classes of jobs; of a workload with more, those that occur first."""
+
+MAX_KNOWN: Final = 1 << 16
+"""The most states of nodes whose fragmentation is kept; at one more all are computed anew."""
 
 
 class JobClass(msgspec.Struct, frozen=True):
@@ -45,6 +48,21 @@ class ClassWeights(msgspec.Struct, frozen=True):
     def with_cpus(self, cpu_millis: int) -> float:
         """How often a job occurs that needs no more CPUs than these."""
         return self.at_most[bisect_right(self.cpu_millis, cpu_millis)]
+
+
+class _Hosted(NamedTuple):
+    """A class: its place, the micros of the GPUs with room for it, how many jobs use all of that,
+    and the micros of one.
+    """
+
+    place: int
+    micros: int
+    jobs: int
+    size: int
+
+
+_Served: TypeAlias = dict[int, tuple[float, float]]
+"""How many jobs of a class use all → as in :meth:`Fragmentation.served`."""
 
 
 class Fragmentation:
@@ -73,6 +91,10 @@ class Fragmentation:
             for each, rows in by_class.items()
             if each.count
         ]
+        self._known: dict[tuple[tuple[int, ...], int, str], float] = {}
+        self._hosted_by: dict[tuple[tuple[int, ...], str], list[_Hosted]] = {}
+        self._served_by: dict[int, list[_Served]] = {}
+        self._served_alike_by: dict[tuple[JobClass, tuple[int, ...]], _Served] = {}
 
     def of(self, micros: list[int], cpu_millis: int, model: str) -> float:
         """The fragmentation of a node, less what is left of its GPUs.
@@ -82,26 +104,67 @@ class Fragmentation:
             cpu_millis: what is left of the CPUs.
             model: the model of its GPUs.
         """
-        left = sorted(micros)
-        sums = [0, *accumulate(left)]
+        left = tuple(sorted(micros))
+        known = self._known.get((left, cpu_millis, model))
+        if known is None:
+            _make_room(self._known)
+            known = self._known[left, cpu_millis, model] = self._of(left, cpu_millis, model)
+        return known
+
+    def _of(self, left: tuple[int, ...], cpu_millis: int, model: str) -> float:
+        hosted = self._hosted_by.get((left, model))
+        if hosted is None:
+            _make_room(self._hosted_by)
+            hosted = self._hosted_by[left, model] = self._hosted(left, model)
+        served = self._served_by.get(cpu_millis)
+        if served is None:
+            _make_room(self._served_by)
+            served = self._served_by[cpu_millis] = [
+                self._served_alike(weights, cpu_millis) for weights in self._classes
+            ]
         usable = 0.0
-        for weights in self._classes:
-            each = weights.of
-            too_small = bisect_right(left, each.micros - 1)
-            if len(left) - too_small < each.count or (each.models and model not in each.models):
-                continue
-            usable += self.usable(weights, sums[-1] - sums[too_small], cpu_millis)
+        for place, micros, jobs, size in hosted:
+            known = served[place].get(jobs)
+            if known is None:
+                known = self.served(self._classes[place], jobs, cpu_millis)
+                served[place][jobs] = known
+            usable += known[0] * micros + known[1] * size
         return -usable
 
-    def usable(self, weights: ClassWeights, micros: int, cpu_millis: int) -> float:
-        """How much of what is left the jobs of a class can use, weighted by how often each occurs.
+    def _hosted(self, left: tuple[int, ...], model: str) -> list[_Hosted]:
+        """The classes with room on these GPUs."""
+        sums = [0, *accumulate(left)]
+        hosted = []
+        for place, weights in enumerate(self._classes):
+            each = weights.of
+            too_small = bisect_right(left, each.micros - 1)
+            if len(left) - too_small >= each.count and (not each.models or model in each.models):
+                micros, size = sums[-1] - sums[too_small], each.micros * each.count
+                hosted.append(_Hosted(place, micros, -(-micros // size), size))
+        return hosted
+
+    def _served_alike(self, weights: ClassWeights, cpu_millis: int) -> _Served:
+        """What was computed for as many CPUs, as far as the class tells them apart."""
+        alike = weights.of, tuple([cpu_millis // cpus if cpus else 0 for cpus in weights.cpu_millis])
+        known = self._served_alike_by.get(alike)
+        if known is None:
+            _make_room(self._served_alike_by)
+            known = self._served_alike_by[alike] = {}
+        return known
+
+    def served(self, weights: ClassWeights, jobs: int, cpu_millis: int) -> tuple[float, float]:
+        """How many jobs of a class the CPUs suffice for, weighted by how often each occurs.
 
         Args:
             weights: the class; enough GPUs have room for one of its jobs.
-            micros: what is left of those GPUs.
+            jobs: so many use all that is left of those GPUs.
             cpu_millis: what is left of the node's CPUs.
+
+        Returns:
+            how often those occur that use all, and how many others the CPUs suffice for.
         """
-        return weights.with_cpus(cpu_millis) * micros
+        del jobs  # the CPUs are taken to suffice for all if they do for one
+        return weights.with_cpus(cpu_millis), 0.0
 
     def score(self, rise: float, ask: Ask, left: Sequence[int]) -> float:
         """The published score of a rise in fragmentation, from 0 to 100, with its sign changed.
@@ -140,6 +203,11 @@ class Fragmentation:
     def _after(self, room: NodeRoom, taken: set[int], ask: Ask, cpu_millis: int) -> float:
         micros = [gpu.micros - ask.micros * (gpu.index in taken) for gpu in room.gpus]
         return self.of(micros, cpu_millis, room.model)
+
+
+def _make_room(known: dict[Any, Any]) -> None:
+    if len(known) >= MAX_KNOWN:
+        known.clear()
 
 
 def _class_of(job: Job) -> JobClass:

@@ -23,7 +23,7 @@ _MAX_HOSTS: Final = 4096
 class GpuRoom(msgspec.Struct, frozen=True, order=True):
     """A GPU: its index, the id of its device, micros and bytes that are left, bytes in all.
 
-    The device itself tells whether labels admit a job.
+    The device itself tells whether labels admit a job; the last is whether it takes one without.
     """
 
     index: int
@@ -32,6 +32,7 @@ class GpuRoom(msgspec.Struct, frozen=True, order=True):
     memory_left: int
     memory_bytes: int
     device: Device
+    unlabelled: bool
 
 
 class NodeRoom(msgspec.Struct, frozen=True):
@@ -88,17 +89,14 @@ class Ask(msgspec.Struct, frozen=True):
             for gpu in room.gpus
             if gpu.micros >= self.micros
             and gpu.memory_left >= self.memory.on(gpu.memory_bytes)
-            and self._admitted_to(gpu.device)
+            and (gpu.unlabelled if self.labelled is None else self._admitted_to(gpu.device))
         ]
         return fits if len(fits) >= self.count else None
 
     def _admitted_to(self, device: Device) -> bool:
         """Whether the labels of a GPU admit it, and the GPU takes holders."""
-        if not takes_holders(device):
-            return False
-        if self.labelled is None:
-            return not any(device.exclusions)
-        return labels_admit(device, self.labelled, label_in_use=self.label_in_use)
+        assert self.labelled is not None
+        return takes_holders(device) and labels_admit(device, self.labelled, label_in_use=self.label_in_use)
 
     @property
     def shares(self) -> bool:
@@ -142,6 +140,7 @@ class NodeRooms:
                 device.memory_left,
                 device.memory_bytes,
                 device,
+                takes_holders(device) and not any(device.exclusions),
             )
             for device in devices
         )

@@ -105,6 +105,8 @@ class Ranking:
         # Most shapes fail here, for less than the rank costs.
         if shape.room.cpu_millis < ask.host.cpu_millis or len(most_first) < ask.count:
             return None
+        if ask.host.models and shape.room.model not in ask.host.models:
+            return None
         if ask.count and most_first[ask.count - 1] < ask.micros:
             return None
         placed = self._rank(shape.room, ask)

@@ -5,7 +5,8 @@ policy as ``Demand.nodes``. So does the simulator: the core knows nothing of CPU
 """
 
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
+from typing import Final
 
 import msgspec
 
@@ -21,6 +22,24 @@ class HostCapacity(msgspec.Struct, frozen=True, kw_only=True):
     cpu_millis: int
     memory_bytes: int
     model: str = ""
+
+
+MAX_CANDIDATES: Final = 512
+"""The most requests whose nodes are kept; at one more all are computed anew."""
+
+
+class _Candidates:
+    """The nodes with room for a request, and the nodes that have changed since."""
+
+    def __init__(self, nodes: Iterable[str]) -> None:
+        self.nodes: frozenset[str] = frozenset()
+        self.stale = set(nodes)
+
+    def refresh(self, room: set[str]) -> None:
+        """Set which of the changed nodes have room."""
+        if room != self.stale & self.nodes:
+            self.nodes = self.nodes - self.stale | room
+        self.stale.clear()
 
 
 class HostRoom:
@@ -40,6 +59,7 @@ class HostRoom:
         assert not ledger.devices or all(each.idle for each in ledger.devices.values())
         self.requests: dict[str, HostRequest] = {}
         self.capacity: Mapping[str, HostCapacity] = {}
+        self._candidates: dict[HostRequest, _Candidates] = {}
         self._cpu: dict[str, int] = {}
         self._memory: dict[str, int] = {}
         self.listeners: list[Callable[[str], None]] = []
@@ -48,6 +68,7 @@ class HostRoom:
     def set_capacity(self, capacity: Mapping[str, HostCapacity]) -> None:
         """Set what the nodes have, before anything is placed."""
         self.capacity = capacity
+        self._candidates.clear()
         self._cpu = {name: each.cpu_millis for name, each in capacity.items()}
         self._memory = {name: each.memory_bytes for name, each in capacity.items()}
 
@@ -57,17 +78,14 @@ class HostRoom:
 
     def candidates(self, request: HostRequest) -> frozenset[str]:
         """The nodes with room for a request."""
-        cpu, memory, models = request.cpu_millis, request.memory_bytes, request.models
-        left = self._memory
-        return frozenset(
-            [
-                name
-                for name, has in self._cpu.items()
-                if has >= cpu
-                and left[name] >= memory
-                and (not models or self.capacity[name].model in models)
-            ]
-        )
+        known = self._candidates.get(request)
+        if known is None:
+            if len(self._candidates) >= MAX_CANDIDATES:
+                self._candidates.clear()
+            known = self._candidates[request] = _Candidates(self.capacity)
+        if known.stale:
+            known.refresh({name for name in known.stale if self._has_room(name, request)})
+        return known.nodes
 
     def emptiest(self, request: HostRequest) -> str | None:
         """Of the nodes with room the one with the largest part left; None if none has room."""
@@ -119,8 +137,17 @@ class HostRoom:
         """Ignore a change of the GPUs of a node."""
 
     def _changed(self, node: str) -> None:
+        for known in self._candidates.values():
+            known.stale.add(node)
         for listener in self.listeners:
             listener(node)
+
+    def _has_room(self, node: str, request: HostRequest) -> bool:
+        return (
+            self._cpu[node] >= request.cpu_millis
+            and self._memory[node] >= request.memory_bytes
+            and (not request.models or self.capacity[node].model in request.models)
+        )
 
     def _place(self, node: str, sign: int) -> tuple[float, str]:
         """What is left of CPU and memory, in parts; then the name."""

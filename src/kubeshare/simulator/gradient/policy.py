@@ -50,19 +50,15 @@ class Gradient(Fragmentation):
         self.prices = find_prices(offered(jobs, gpus))
         self._priced = self.prices.bound < SCARCE
 
-    def usable(self, weights: ClassWeights, micros: int, cpu_millis: int) -> float:
+    def served(self, weights: ClassWeights, jobs: int, cpu_millis: int) -> tuple[float, float]:
         """As far as the CPUs go."""
-        size = weights.of.micros * weights.of.count
-        if not size:  # its jobs leave all that there is
-            return super().usable(weights, micros, cpu_millis)
-        jobs = -(-micros // size)
         cpus, at_most = weights.cpu_millis, weights.at_most
         whole = bisect_right(cpus, cpu_millis // jobs)
         partly = sum(
             (at_most[at + 1] - at_most[at]) * (cpu_millis // cpus[at])
             for at in range(whole, bisect_right(cpus, cpu_millis))
         )
-        return at_most[whole] * micros + partly * size
+        return at_most[whole], partly
 
     def score(self, rise: float, ask: Ask, left: Sequence[int]) -> float:
         """Prices first, then levels of the rise in fragmentation."""
