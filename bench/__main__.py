@@ -18,7 +18,7 @@ from bench.placement import (
     waiting,
 )
 from bench.report import print_machine, summarize
-from bench.simulator import speed
+from bench.simulator import decisions, speed
 from bench.tokens import figure_6, forced_drain, handover, hostile, mixes, shares
 
 _ALL = (
@@ -32,6 +32,7 @@ _ALL = (
     ("placement", extender.run),
     ("placement", waiting.run),
     ("simulator", speed.run),
+    ("simulator", decisions.run),
     ("node", alone.run),
     ("node", allocation.run),
     ("node", process_start.run),

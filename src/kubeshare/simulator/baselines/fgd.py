@@ -13,7 +13,7 @@ the open trace, whole numbers place half a percent more than the rise itself doe
 import math
 from bisect import bisect_right
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, TypeAlias
 
@@ -94,7 +94,9 @@ class Fragmentation:
         self._known: dict[tuple[tuple[int, ...], int, str], float] = {}
         self._hosted_by: dict[tuple[tuple[int, ...], str], list[_Hosted]] = {}
         self._served_by: dict[int, list[_Served]] = {}
-        self._served_alike_by: dict[tuple[JobClass, tuple[int, ...]], _Served] = {}
+        self._steps, self._exact_from = self.cpu_steps(
+            {cpu for each in self._classes for cpu in each.cpu_millis}
+        )
 
     def of(self, micros: list[int], cpu_millis: int, model: str) -> float:
         """The fragmentation of a node, less what is left of its GPUs.
@@ -105,23 +107,22 @@ class Fragmentation:
             model: the model of its GPUs.
         """
         left = tuple(sorted(micros))
-        known = self._known.get((left, cpu_millis, model))
+        step = self._step(cpu_millis)
+        known = self._known.get((left, step, model))
         if known is None:
             _make_room(self._known)
-            known = self._known[left, cpu_millis, model] = self._of(left, cpu_millis, model)
+            known = self._known[left, step, model] = self._of(left, cpu_millis, step, model)
         return known
 
-    def _of(self, left: tuple[int, ...], cpu_millis: int, model: str) -> float:
+    def _of(self, left: tuple[int, ...], cpu_millis: int, step: int, model: str) -> float:
         hosted = self._hosted_by.get((left, model))
         if hosted is None:
             _make_room(self._hosted_by)
             hosted = self._hosted_by[left, model] = self._hosted(left, model)
-        served = self._served_by.get(cpu_millis)
+        served = self._served_by.get(step)
         if served is None:
             _make_room(self._served_by)
-            served = self._served_by[cpu_millis] = [
-                self._served_alike(weights, cpu_millis) for weights in self._classes
-            ]
+            served = self._served_by[step] = [{} for _ in self._classes]
         usable = 0.0
         for place, micros, jobs, size in hosted:
             known = served[place].get(jobs)
@@ -143,14 +144,22 @@ class Fragmentation:
                 hosted.append(_Hosted(place, micros, -(-micros // size), size))
         return hosted
 
-    def _served_alike(self, weights: ClassWeights, cpu_millis: int) -> _Served:
-        """What was computed for as many CPUs, as far as the class tells them apart."""
-        alike = weights.of, tuple([cpu_millis // cpus if cpus else 0 for cpus in weights.cpu_millis])
-        known = self._served_alike_by.get(alike)
-        if known is None:
-            _make_room(self._served_alike_by)
-            known = self._served_alike_by[alike] = {}
-        return known
+    def _step(self, cpu_millis: int) -> int:
+        """A number that differs where the jobs that so many CPUs suffice for do."""
+        if cpu_millis >= self._exact_from:
+            return -cpu_millis
+        return bisect_right(self._steps, cpu_millis)
+
+    def cpu_steps(self, cpu_millis: Collection[int]) -> tuple[list[int], float]:
+        """From which numbers of CPUs on they suffice for more jobs, in ascending order.
+
+        Args:
+            cpu_millis: what the jobs ask for.
+
+        Returns:
+            the steps, and from where on there are further ones.
+        """
+        return sorted(cpu_millis), math.inf
 
     def served(self, weights: ClassWeights, jobs: int, cpu_millis: int) -> tuple[float, float]:
         """How many jobs of a class the CPUs suffice for, weighted by how often each occurs.

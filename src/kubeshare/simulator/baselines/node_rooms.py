@@ -1,5 +1,6 @@
 """What is left of each node, kept as a ledger changes."""
 
+from collections.abc import Hashable
 from typing import Final
 
 import msgspec
@@ -21,9 +22,15 @@ _MAX_HOSTS: Final = 4096
 
 
 class GpuRoom(msgspec.Struct, frozen=True, order=True):
-    """A GPU: its index, the id of its device, micros and bytes that are left, bytes in all.
+    """A GPU, with the device itself, which tells whether labels admit a job.
 
-    The device itself tells whether labels admit a job; the last is whether it takes one without.
+    Attributes:
+        index: of the GPU on its node.
+        id: of its device.
+        micros, memory_left: what is left.
+        memory_bytes: its memory.
+        unlabelled: whether it takes a job without labels.
+        state: all that ranks and labels look at; equal for GPUs that are alike.
     """
 
     index: int
@@ -33,6 +40,23 @@ class GpuRoom(msgspec.Struct, frozen=True, order=True):
     memory_bytes: int
     device: Device
     unlabelled: bool
+    state: Hashable
+
+    @classmethod
+    def of(cls, device: Device) -> "GpuRoom":
+        """What is left of a device."""
+        micros, memory_left, takes = device.compute_left, device.memory_left, takes_holders(device)
+        labels = device.affinities, device.anti_affinities, device.exclusions
+        return cls(
+            device.index or 0,
+            device.id,
+            micros,
+            memory_left,
+            device.memory_bytes,
+            device,
+            takes and not any(device.exclusions),
+            (micros, memory_left, device.memory_bytes, takes, device.idle, labels),
+        )
 
 
 class NodeRoom(msgspec.Struct, frozen=True):
@@ -96,7 +120,9 @@ class Ask(msgspec.Struct, frozen=True):
     def _admitted_to(self, device: Device) -> bool:
         """Whether the labels of a GPU admit it, and the GPU takes holders."""
         assert self.labelled is not None
-        return takes_holders(device) and labels_admit(device, self.labelled, label_in_use=self.label_in_use)
+        return takes_holders(device) and labels_admit(
+            device, self.labelled, label_in_use=self.label_in_use
+        )
 
     @property
     def shares(self) -> bool:
@@ -116,6 +142,7 @@ class NodeRooms:
         self._ledger = ledger
         self._on = ledger.index(NodeDevices)
         self._stale: list[set[str]] = []
+        self._gpus: dict[str, GpuRoom] = {}
         self._hosts: dict[HostRequest, HostRequest] = {}
         self._host: HostRoom | None = None
 
@@ -132,20 +159,15 @@ class NodeRooms:
     def of(self, name: str) -> NodeRoom:
         """What is left of a node."""
         devices = self._on.on(name)
-        gpus = sorted(
-            GpuRoom(
-                device.index or 0,
-                device.id,
-                device.compute_left,
-                device.memory_left,
-                device.memory_bytes,
-                device,
-                takes_holders(device) and not any(device.exclusions),
-            )
-            for device in devices
-        )
+        gpus = sorted(map(self._gpu, devices))
         model = next((device.model for device in devices), "")
         return NodeRoom(name, tuple(gpus), self._host.left(name)[0] if self._host else 0, model)
+
+    def _gpu(self, device: Device) -> GpuRoom:
+        known = self._gpus.get(device.id)
+        if known is None or known.device is not device:
+            known = self._gpus[device.id] = GpuRoom.of(device)
+        return known
 
     def ask(self, demand: Demand) -> Ask:
         """What a demand asks for; not the memory of the node, which no rank looks at."""

@@ -4,8 +4,7 @@ from bisect import bisect_left, insort
 from collections.abc import Callable, Hashable
 from typing import Final, TypeAlias
 
-from kubeshare.core.constraints.checks import takes_holders
-from kubeshare.simulator.baselines.node_rooms import GpuRoom, NodeRoom, NodeRooms
+from kubeshare.simulator.baselines.node_rooms import NodeRoom, NodeRooms
 
 MAX_BIRTHS: Final = 1 << 15
 """After so many births of shapes those without nodes are forgotten."""
@@ -63,7 +62,12 @@ class NodeShapes:
             before = self._of.get(name)
             if before is not None:
                 del before.nodes[bisect_left(before.nodes, place)]
-            key = tuple(map(_key, room.gpus)), room.cpu_millis, room.model, self._more(room)
+            key = (
+                tuple([gpu.state for gpu in room.gpus]),
+                room.cpu_millis,
+                room.model,
+                self._more(room),
+            )
             shape = self._shapes.get(key)
             if shape is None:
                 shape = self._shapes[key] = Shape(room)
@@ -87,18 +91,3 @@ class NodeShapes:
     def outgrown(self) -> bool:
         """Whether there were so many births that one had better begin again."""
         return len(self.births) > MAX_BIRTHS + len(self.names)
-
-
-def _key(gpu: GpuRoom) -> Hashable:
-    """What ranks and labels look at, of a GPU."""
-    totals = gpu.device.totals
-    return (
-        gpu.micros,
-        gpu.memory_left,
-        gpu.memory_bytes,
-        takes_holders(gpu.device),
-        gpu.device.idle,
-        totals.affinities,
-        totals.anti_affinities,
-        totals.exclusions,
-    )

@@ -15,7 +15,7 @@ of shares are not what is scarce, and many different prices are as good: there t
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import Final
 
 from kubeshare.core.units import MICROS
@@ -26,6 +26,9 @@ from kubeshare.simulator.jobs import FOREVER, Job
 
 SCARCE: Final = 0.98
 """Prices count where no placement can fill more of the GPUs."""
+
+MAX_STEPS: Final = 4096
+"""The most multiples of CPUs between which numbers of CPUs are alike."""
 
 _LEVELS: Final = 50
 """Rises of fragmentation are told apart in so many levels; within one, the first by name."""
@@ -59,6 +62,13 @@ class Gradient(Fragmentation):
             for at in range(whole, bisect_right(cpus, cpu_millis))
         )
         return at_most[whole], partly
+
+    def cpu_steps(self, cpu_millis: Collection[int]) -> tuple[list[int], float]:
+        """The multiples of what jobs ask for."""
+        asked = [each for each in cpu_millis if each]
+        end = int(MAX_STEPS / sum(1 / each for each in asked)) if asked else 0
+        multiples = {multiple for each in asked for multiple in range(each, end + 1, each)}
+        return sorted(multiples), end if asked else math.inf
 
     def score(self, rise: float, ask: Ask, left: Sequence[int]) -> float:
         """Prices first, then levels of the rise in fragmentation."""
