@@ -16,7 +16,6 @@ from kubeshare.core.units import MICROS, Memory
 from kubeshare.simulator.engine.host_room import HostRoom
 from kubeshare.simulator.jobs import NO_HOST_REQUEST, HostRequest
 
-
 _NO_MEMORY: Final = Memory(bytes=0)
 _MAX_HOSTS: Final = 4096
 
