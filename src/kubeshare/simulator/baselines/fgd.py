@@ -1,17 +1,16 @@
 """Fragmentation gradient descent: the node whose fragmentation a job raises least.
 
-Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with Fragmentation
-Gradient Descent", USENIX ATC '23. What is left of a node's GPUs is a fragment for a class of jobs
-if that class cannot use it: all of it where the node cannot host the class, otherwise the GPUs
-that have less left than it asks for. The fragmentation of a node is the mean over the classes of
-the workload, by how often each occurs.
+Weng et al., USENIX ATC '23. What a fragment is, is defined in
+:mod:`kubeshare.core.fragmentation.measure`; here it is computed for many states of nodes. The
+classes are the kinds of demand of the workload, and a node without the CPUs for a job has no room
+for it.
 
 Nodes are ranked in hundredths of a sigmoid of the rise in GPUs, as in the published simulator: on
 the open trace, whole numbers place half a percent more than the rise itself does.
 """
 
 import math
-from bisect import bisect_right
+from bisect import bisect_left, bisect_right
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 from itertools import accumulate
@@ -19,6 +18,7 @@ from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
+from kubeshare.core.fragmentation.measure import DemandKind, usable_micros
 from kubeshare.core.units import MICROS
 from kubeshare.simulator.baselines.node_rooms import Ask, NodeRoom
 from kubeshare.simulator.jobs import Job
@@ -30,18 +30,10 @@ MAX_KNOWN: Final = 1 << 16
 """The most states of nodes whose fragmentation is kept; at one more all are computed anew."""
 
 
-class JobClass(msgspec.Struct, frozen=True):
-    """Jobs that a node hosts alike but for the CPUs: micros of each GPU, how many, which models."""
-
-    micros: int
-    count: int
-    models: frozenset[str]
-
-
 class ClassWeights(msgspec.Struct, frozen=True):
     """A class: its jobs' CPUs in ascending order, and how often any of the first occur."""
 
-    of: JobClass
+    of: DemandKind
     cpu_millis: list[int]
     at_most: list[float]
 
@@ -51,8 +43,13 @@ class ClassWeights(msgspec.Struct, frozen=True):
 
 
 class _Hosted(NamedTuple):
-    """A class: its place, the micros of the GPUs with room for it, how many jobs use all of that,
-    and the micros of one.
+    """A class that has room.
+
+    Attributes:
+        place: of the class.
+        micros: what is left of the GPUs with room for it.
+        jobs: how many of its jobs use all of that.
+        size: the micros of a job.
     """
 
     place: int
@@ -73,14 +70,14 @@ class Fragmentation:
     """
 
     def __init__(self, jobs: Iterable[Job]) -> None:
-        classes: Counter[tuple[JobClass, int]] = Counter()
+        classes: Counter[tuple[DemandKind, int]] = Counter()
         total = 0
         for job in jobs:
             total += 1
             key = _class_of(job), job.host.cpu_millis
             if key in classes or len(classes) < MAX_CLASSES:
                 classes[key] += 1
-        by_class: dict[JobClass, list[tuple[int, float]]] = {}
+        by_class: dict[DemandKind, list[tuple[int, float]]] = {}
         for (each, cpu_millis), times in sorted(classes.items(), key=lambda one: one[0][1]):
             by_class.setdefault(each, []).append((cpu_millis, times / total))
         # A class without GPUs leaves everything a fragment, whatever is placed.
@@ -134,13 +131,13 @@ class Fragmentation:
 
     def _hosted(self, left: tuple[int, ...], model: str) -> list[_Hosted]:
         """The classes with room on these GPUs."""
-        sums = [0, *accumulate(left)]
         hosted = []
         for place, weights in enumerate(self._classes):
             each = weights.of
-            too_small = bisect_right(left, each.micros - 1)
-            if len(left) - too_small >= each.count and (not each.models or model in each.models):
-                micros, size = sums[-1] - sums[too_small], each.micros * each.count
+            rooms = left[bisect_left(left, each.micros) :]
+            micros = usable_micros(rooms, each, model)
+            if micros:
+                size = max(1, each.micros * each.count)
                 hosted.append(_Hosted(place, micros, -(-micros // size), size))
         return hosted
 
@@ -219,9 +216,9 @@ def _make_room(known: dict[Any, Any]) -> None:
         known.clear()
 
 
-def _class_of(job: Job) -> JobClass:
+def _class_of(job: Job) -> DemandKind:
     demand = job.demand
     if demand is None:
-        return JobClass(0, 0, frozenset())
+        return DemandKind(micros=0, count=0)
     models = frozenset([demand.model]) if demand.model else job.host.models
-    return JobClass(demand.request_micros, demand.count, models)
+    return DemandKind(micros=demand.request_micros, count=demand.count, models=models)

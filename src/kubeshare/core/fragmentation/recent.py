@@ -1,0 +1,46 @@
+"""The last demands of a workload, counted by their kinds."""
+
+from collections import Counter, OrderedDict
+from typing import Final
+
+from kubeshare.core.demand import Demand
+from kubeshare.core.fragmentation.measure import DemandKind
+
+WINDOW: Final = 4096
+"""The most demands that are remembered; at one more the oldest is forgotten."""
+
+MAX_KINDS: Final = 64
+"""The most kinds that fragmentation is computed for: those that occur most often."""
+
+
+class RecentDemands:
+    """The last demands of a workload, by their kinds.
+
+    Args:
+        window: how many at most.
+    """
+
+    def __init__(self, window: int = WINDOW) -> None:
+        self._window = window
+        self._kinds: OrderedDict[str, tuple[DemandKind, ...]] = OrderedDict()  # by uid
+        self._times: Counter[DemandKind] = Counter()
+
+    def add(self, demand: Demand) -> None:
+        """Remember a demand, of several shares each; nothing if it is remembered already."""
+        if demand.uid not in self._kinds:
+            self.add_kinds(demand.uid, tuple(map(DemandKind.of, demand.reduced())))
+
+    def add_kinds(self, uid: str, kinds: tuple[DemandKind, ...]) -> None:
+        """Remember a new demand by its kinds."""
+        self._kinds[uid] = kinds
+        self._times.update(kinds)
+        if len(self._kinds) > self._window:
+            _, oldest = self._kinds.popitem(last=False)
+            for kind in oldest:
+                self._times[kind] -= 1
+                if not self._times[kind]:
+                    del self._times[kind]
+
+    def most_common(self) -> dict[DemandKind, int]:
+        """The kinds that occur most often, at most ``MAX_KINDS``, and how often each does."""
+        return dict(self._times.most_common(MAX_KINDS))
