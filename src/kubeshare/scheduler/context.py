@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from kubeshare.api.state.cluster_state import ClusterState
 from kubeshare.api.state.vgpu_store import VGPUStore
 from kubeshare.api.upgrades import Upgrades
+from kubeshare.core.fragmentation.recent import RecentDemands
 from kubeshare.core.policies import Policy
 from kubeshare.scheduler.binding import Binder
 from kubeshare.scheduler.candidate_nodes import CandidateNodes
@@ -27,6 +28,7 @@ class SchedulingContext:
         binder: carries decisions out.
         preemptor: evicts pods for requesters of higher priority.
         nominations: the room that is reserved for those requesters.
+        recent: the demands of late.
     """
 
     policy: Policy
@@ -37,6 +39,7 @@ class SchedulingContext:
     binder: Binder
     preemptor: Preemptor
     nominations: Nominations
+    recent: RecentDemands
 
     @property
     def pool(self) -> VGPUStore:

@@ -95,6 +95,8 @@ class Scheduler:
             return None
         try:
             demand = requester.demand()
+            if demand is not None:
+                self._context.recent.add(demand)
             if demand is not None and not requester.decided:
                 if requester.is_for_extender:
                     await requester.leave_to_extender()

@@ -30,6 +30,7 @@ from kubeshare.api.upgrades import (
     leader_elector,
     watch_leader,
 )
+from kubeshare.core.fragmentation.recent import RecentDemands
 from kubeshare.core.policies import Policy
 from kubeshare.core.policies.by_family import by_family
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
@@ -49,7 +50,7 @@ from kubeshare.scheduler.context import SchedulingContext
 from kubeshare.scheduler.controller import Scheduler
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.gang.scheduling import GangScheduler
-from kubeshare.scheduler.metrics import Metrics
+from kubeshare.scheduler.metrics import FragmentationMeter, Metrics
 from kubeshare.scheduler.preemption.nominations import Nominations
 from kubeshare.scheduler.preemption.preemption import Preemptor
 from kubeshare.scheduler.queue_sort import GangMembers, affects_gang, by_priority
@@ -117,6 +118,8 @@ def scheduler_program(  # noqa: PLR0913 - its options
     kinds: Mapping[str, RequesterKind] = {sharepod.KIND: sharepods, pod.KIND: pods}
     unschedulable: UnschedulableQueue[RequesterKey] = UnschedulableQueue()
     metrics = Metrics(program.registry, unschedulable, wall_clock)
+    recent = RecentDemands()
+    meter = FragmentationMeter(program.registry, informers.cluster_state.ledger, recent)
     candidates = CandidateNodes(
         Eligibility(informers.nodes, configuration), configuration, upgrades, wall_clock
     )
@@ -154,6 +157,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
         ),
         preemptor=preemptor,
         nominations=nominations,
+        recent=recent,
     )
     gangs = GangScheduler(context, informers.configuration, queue.add)
     scheduler = Scheduler(context, gangs, unschedulable, metrics, queue.upcoming)
@@ -173,6 +177,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
     controller.watch(leases, wakeups.all, when=leader_changed)
     program.add_controller(controller)
     program.add_task(wakeups.resync, leading=True)
+    program.add_task(meter.follow, leading=True)
     return program
 
 

@@ -7,6 +7,7 @@ import msgspec
 
 from kubeshare.simulator.cluster import SimulatedNode, build_cluster, gpu_count
 from kubeshare.simulator.control_numbers import ControlNumbers
+from kubeshare.simulator.engine.fragments import Fragments
 from kubeshare.simulator.engine.simulation import OnEnd, Settings, Simulation
 from kubeshare.simulator.jobs import Job
 from kubeshare.simulator.measurements import Estimate, Summary, estimate
@@ -52,6 +53,8 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
         series: the gauges over time.
         control: what only the control tier measures.
         bound: the part of all GPUs that no placement exceeds, as far as the policy knows.
+        fragments: the fragmentation when jobs had asked for 0.5, 0.9 and 1.3 times all GPUs, as
+            far as no job had ended by then.
     """
 
     policy: str
@@ -61,6 +64,7 @@ class Run(msgspec.Struct, frozen=True, kw_only=True):
     series: Sequence[Mapping[str, float]]
     control: ControlNumbers | None = None
     bound: float = 1.0
+    fragments: Sequence[Fragments] = ()
 
 
 class Progress(Protocol):
@@ -105,6 +109,7 @@ def run(
         refused=dict(measured.refused),
         series=measured.series.rows(),
         bound=chosen.bound,
+        fragments=simulation.fragments.points,
     )
 
 

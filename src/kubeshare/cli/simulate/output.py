@@ -11,6 +11,7 @@ import msgspec
 
 from kubeshare.cli.output import aligned, csv_text
 from kubeshare.simulator.control_numbers import ControlNumbers, Latency
+from kubeshare.simulator.engine.fragments import Fragments
 from kubeshare.simulator.engine.simulation import Ended
 from kubeshare.simulator.experiment import Run, differences, estimates
 from kubeshare.simulator.measurements import GAUGES, Estimate, Summary
@@ -96,6 +97,7 @@ def as_json(results: Results) -> str:
             "seed": run.seed,
             **msgspec.to_builtins(run.summary),
             "bound": run.bound,
+            "fragments": msgspec.to_builtins(run.fragments),
             "refused_because": dict(run.refused),
             **({"control": msgspec.to_builtins(run.control)} if run.control else {}),
         }
@@ -203,12 +205,24 @@ def _remarks(results: Results) -> list[str]:
             if run.bound < 1:
                 most = f"{100 * run.bound:.2f} % of the GPUs, by relaxation"
                 lines.append(f"{policy}{seed}: no placement gives away more than {most}")
+            if run.fragments:
+                lines.append(f"{policy}{seed}: {_fragments(run.fragments)}")
             if numbers.evicted:
                 lines.append(f"{policy}{seed}: {_count(numbers.evicted, 'eviction')}")
             lines += [f"{policy}{seed}: {many} refused: {why}" for why, many in run.refused.items()]
             if run.control is not None:
                 lines += [f"{policy}{seed}: {each}" for each in _of_control(run.control, numbers)]
     return lines
+
+
+def _fragments(points: Sequence[Fragments]) -> str:
+    """How much of the GPUs no job could use, for people."""
+    each = [
+        f"{100 * point.fragmented:.1f} % (of {100 * point.idle:.1f} % idle) "
+        f"at {100 * point.requested:.0f} %"
+        for point in points
+    ]
+    return f"fragmented GPUs, by how much was requested: {', '.join(each)}"
 
 
 def _of_control(control: ControlNumbers, numbers: Summary) -> list[str]:

@@ -68,7 +68,7 @@ class GpuLeft(NamedTuple):
 
 
 class NodeLeft(NamedTuple):
-    """What is left of a node's GPUs of one model, and of its CPUs if they count."""
+    """What is left of a node's GPUs of one model, sorted, and of its CPUs if they count."""
 
     gpus: tuple[GpuLeft, ...]
     model: str
@@ -115,7 +115,5 @@ def fragmented_micros(node: NodeLeft, kinds: Mapping[DemandKind, int]) -> float:
 
 def fragmented_in_all(nodes: Iterable[NodeLeft], kinds: Mapping[DemandKind, int]) -> float:
     """The fragmentation of nodes together, in micros; those that are alike are computed once."""
-    alike = Counter(
-        node._replace(gpus=tuple(sorted(node.gpus))) for node in nodes if node.micros
-    )
+    alike = Counter(node for node in nodes if node.micros)
     return sum(times * fragmented_micros(node, kinds) for node, times in alike.items())

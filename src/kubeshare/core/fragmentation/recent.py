@@ -41,6 +41,6 @@ class RecentDemands:
                 if not self._times[kind]:
                     del self._times[kind]
 
-    def most_common(self) -> dict[DemandKind, int]:
-        """The kinds that occur most often, at most ``MAX_KINDS``, and how often each does."""
-        return dict(self._times.most_common(MAX_KINDS))
+    def most_common(self, most: int = MAX_KINDS) -> dict[DemandKind, int]:
+        """The kinds that occur most often, at most so many, and how often each does."""
+        return dict(self._times.most_common(most))

@@ -23,6 +23,7 @@ from kubeshare.core.simulation import Bound, PlacementQueue
 from kubeshare.core.units import MICROS
 from kubeshare.simulator.cluster import Cluster
 from kubeshare.simulator.engine.events import Event, Events
+from kubeshare.simulator.engine.fragments import FragmentMeter
 from kubeshare.simulator.engine.pools import Pools
 from kubeshare.simulator.engine.progress import Running, Slowdowns
 from kubeshare.simulator.engine.sharing import Sharing
@@ -90,6 +91,7 @@ class Simulation:
 
     Attributes:
         measured: what has been measured so far.
+        fragments: the fragmentation while no job has ended.
     """
 
     def __init__(
@@ -122,6 +124,7 @@ class Simulation:
         self._reserved_micros = 0
         self._active: dict[str, int] = {}  # micros reserved of the devices with holders
         self.measured = Measurements()
+        self.fragments = FragmentMeter(self._ledger, self._cpu_left)
 
     def run(self, jobs: Iterable[Job]) -> Iterator[int]:
         """Run jobs, in the order of their arrival, to their end.
@@ -139,6 +142,7 @@ class Simulation:
             self._advance(job.arrival_s)
             self._arrive(job)
             yield self.measured.arrived
+        self.fragments.last_arrived()
         self._play(until=math.inf)
 
     @property
@@ -181,8 +185,12 @@ class Simulation:
         running = self._running.get(event.key)
         return running is not None and running.version == event.version
 
+    def _cpu_left(self, node: str) -> int | None:
+        return self._room.left(node)[0] if self._room and node in self._room.capacity else None
+
     def _arrive(self, job: Job) -> None:
         self.measured.arrive(self._now)
+        self.fragments.arrive(job)
         if job.host != NO_HOST_REQUEST and not self._is_known_host(job):
             self.measured.refuse(f"no node has {job.host.key}")
             return
@@ -287,6 +295,7 @@ class Simulation:
     def _finish(self, running: Running) -> None:
         job = running.job
         self.measured.finish(job.arrival_s, self._now)
+        self.fragments.stop()
         self._on_end(
             Ended(
                 job=job,
