@@ -20,7 +20,7 @@ def gauges(cluster: FakeCluster) -> dict[str, float]:
     found = text_string_to_metric_families(cluster.scraped("scheduler").decode())
     values = {sample.name: sample.value for family in found for sample in family.samples}
     return {
-        name: pytest.approx(values[f"kubeshare_scheduler_{name}_gpus"])
+        name: round(values[f"kubeshare_scheduler_{name}_gpus"], 6)
         for name in ("unreserved", "fragmented")
     }
 

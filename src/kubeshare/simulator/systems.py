@@ -17,7 +17,7 @@ from kubeshare.core.policies import BUILT_IN, Policy, policy
 from kubeshare.core.policies.guard import failure
 from kubeshare.core.units import MICROS, Memory
 from kubeshare.simulator.baselines.at_random import RandomNodes
-from kubeshare.simulator.baselines.fgd import Fragmentation
+from kubeshare.simulator.baselines.fgd import Fragmentation, kinds_in
 from kubeshare.simulator.baselines.fits import Fit, first_fit
 from kubeshare.simulator.baselines.packing import (
     DotProduct,
@@ -27,11 +27,12 @@ from kubeshare.simulator.baselines.packing import (
 )
 from kubeshare.simulator.baselines.ranked import RankedNodes
 from kubeshare.simulator.baselines.round_robin import RoundRobin, promised
-from kubeshare.simulator.cluster import SimulatedNode
+from kubeshare.simulator.cluster import SimulatedNode, gpu_count
 from kubeshare.simulator.engine.host_room import HostRoom
 from kubeshare.simulator.errors import PolicyError, SimulationError
-from kubeshare.simulator.gradient.policy import Gradient
-from kubeshare.simulator.jobs import FOREVER, HostRequest, Job
+from kubeshare.simulator.gradient.policy import bound_of
+from kubeshare.simulator.gradient.recent import RecentGradient
+from kubeshare.simulator.jobs import HostRequest, Job
 
 
 class System(msgspec.Struct, frozen=True, kw_only=True):
@@ -153,15 +154,12 @@ def _random(setting: Setting) -> System:
 
 
 def _fgd(setting: Setting) -> System:
-    return _ranked("fgd", RankedNodes(Fragmentation(setting.jobs(setting.seed))))
+    return _ranked("fgd", RankedNodes(Fragmentation(kinds_in(setting.jobs(setting.seed)))))
 
 
 def _gradient(setting: Setting) -> System:
-    jobs = list(setting.jobs(setting.seed))
-    rank = Gradient(jobs, sum(node.gpus for node in setting.nodes))
-    # Jobs that end make room for others, so that a placement may give away more at its peak.
-    bound = rank.prices.bound if all(job.work_s == FOREVER for job in jobs) else 1.0
-    ranked = _ranked("gradient", RankedNodes(rank))
+    ranked = _ranked("gradient", RecentGradient())
+    bound = bound_of(setting.jobs(setting.seed), gpu_count(setting.nodes))
     return msgspec.structs.replace(ranked, adapt=lambda demand: demand, bound=bound)
 
 

@@ -8,7 +8,7 @@ import pytest
 from kubeshare.core.demand import Demand, Share
 from kubeshare.core.fragmentation.left import nodes_left
 from kubeshare.core.fragmentation.measure import (
-    DemandKind,
+    DemandClass,
     GpuLeft,
     NodeLeft,
     fragmented_in_all,
@@ -28,36 +28,36 @@ def left(*micros: int, **node: Any) -> NodeLeft:
 
 
 def test_what_no_demand_fits_on_is_a_fragment() -> None:
-    half = {DemandKind(micros=HALF): 1}
+    half = {DemandClass(micros=HALF): 1}
     assert fragmented_micros(left(HALF - 1, HALF, MICROS), half) == HALF - 1
-    pair = {DemandKind(micros=MICROS, count=2): 1}
+    pair = {DemandClass(micros=MICROS, count=2): 1}
     assert fragmented_micros(left(MICROS, HALF), pair) == MICROS + HALF
     assert fragmented_micros(left(MICROS, MICROS, HALF), pair) == HALF
 
 
 def test_kinds_count_by_how_often_they_occur() -> None:
-    kinds = {DemandKind(micros=HALF): 3, DemandKind(micros=MICROS): 1}
+    kinds = {DemandClass(micros=HALF): 3, DemandClass(micros=MICROS): 1}
     assert fragmented_micros(left(HALF), kinds) == HALF / 4
-    without_gpu = {**kinds, DemandKind(micros=0, count=0): 4}
+    without_gpu = {**kinds, DemandClass(micros=0, count=0): 4}
     assert fragmented_micros(left(HALF), without_gpu) == HALF * 5 / 8
 
 
 def test_memory_models_and_cpus_are_needed_too() -> None:
-    memory = {DemandKind(micros=HALF, memory=Memory(bytes=GI)): 1}
+    memory = {DemandClass(micros=HALF, memory=Memory(bytes=GI)): 1}
     short = NodeLeft((GpuLeft(MICROS, GI - 1, 2 * GI),), "T4")
     assert fragmented_micros(short, memory) == MICROS
     assert fragmented_micros(left(MICROS), memory) == 0
-    model = {DemandKind(micros=HALF, models=frozenset(["A10"])): 1}
+    model = {DemandClass(micros=HALF, models=frozenset(["A10"])): 1}
     assert fragmented_micros(left(MICROS), model) == MICROS
     assert fragmented_micros(left(MICROS, model="A10"), model) == 0
-    cpus = {DemandKind(micros=HALF, cpu_millis=2000): 1}
+    cpus = {DemandClass(micros=HALF, cpu_millis=2000): 1}
     assert fragmented_micros(left(MICROS, cpu_millis=1999), cpus) == MICROS
     assert fragmented_micros(left(MICROS, cpu_millis=2000), cpus) == 0
     assert fragmented_micros(left(MICROS), cpus) == 0
 
 
 def test_a_proportional_demand_needs_the_same_part_of_compute() -> None:
-    kind = {DemandKind(micros=0, memory=Memory(bytes=GI), proportional=True): 1}
+    kind = {DemandClass(micros=0, memory=Memory(bytes=GI), proportional=True): 1}
     enough = NodeLeft((GpuLeft(HALF, 2 * GI, 2 * GI),), "")
     short = NodeLeft((GpuLeft(HALF - 1, 2 * GI, 2 * GI),), "")
     assert fragmented_micros(enough, kind) == 0
@@ -69,7 +69,7 @@ def test_nothing_is_a_fragment_before_the_first_demand() -> None:
 
 
 def test_nodes_that_are_alike_count_each() -> None:
-    kinds = {DemandKind(micros=HALF): 1, DemandKind(micros=MICROS, count=2): 1}
+    kinds = {DemandClass(micros=HALF): 1, DemandClass(micros=MICROS, count=2): 1}
     nodes = [left(*amounts) for amounts in product((0, HALF - 1, HALF, MICROS), repeat=2)] * 2
     each = sum(fragmented_micros(node, kinds) for node in nodes)
     assert fragmented_in_all(nodes, kinds) == pytest.approx(each)
@@ -94,7 +94,7 @@ def test_the_oldest_demand_is_forgotten() -> None:
     recent = RecentDemands(window=2)
     for uid, micros in (("a", 1), ("a", 1), ("b", 2), ("c", 2)):
         recent.add(Demand(uid=uid, name=uid, request_micros=micros))
-    assert recent.most_common() == {DemandKind(micros=2): 2}
+    assert recent.most_common() == {DemandClass(micros=2): 2}
 
 
 def test_each_share_of_a_demand_is_of_a_kind() -> None:
@@ -102,5 +102,5 @@ def test_each_share_of_a_demand_is_of_a_kind() -> None:
     shares = (Share(name="x", request_micros=HALF, count=2), Share(name="y", request_micros=1))
     recent.add(Demand(uid="a", name="a", shares=shares, model="T4"))
     models = frozenset(["T4"])
-    assert recent.most_common(1) == {DemandKind(micros=HALF, count=2, models=models): 1}
+    assert recent.most_common(1) == {DemandClass(micros=HALF, count=2, models=models): 1}
     assert len(recent.most_common()) == 2

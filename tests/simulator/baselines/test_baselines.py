@@ -7,7 +7,7 @@ import pytest
 from kubeshare.core.decision import commit
 from kubeshare.core.ledger.device import FreeGpu
 from kubeshare.core.units import GI, MICROS
-from kubeshare.simulator.baselines.fgd import Fragmentation
+from kubeshare.simulator.baselines.fgd import Fragmentation, kinds_in
 from kubeshare.simulator.baselines.node_rooms import NodeRooms
 from kubeshare.simulator.cluster import SimulatedNode, build_cluster
 from kubeshare.simulator.engine.host_room import HostCapacity
@@ -140,7 +140,7 @@ def test_the_fragmentation_is_that_of_the_definition() -> None:
         job("d", request=1, gpus=2, host=HostRequest(models=frozenset(["T4"]))),
         job("e", gpus=0, host=cpus),
     ]
-    fragmentation = Fragmentation(jobs)
+    fragmentation = Fragmentation(kinds_in(jobs))
     amounts = (0, 300_000, 500_000, 600_000, MICROS)
     for left in product(amounts, repeat=2):
         for cpu_millis, model in product((1999, 2000), ("T4", "A10")):

@@ -12,7 +12,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.device import FreeGpu
 from kubeshare.core.units import GI
 from kubeshare.simulator.baselines import ranked, shapes
-from kubeshare.simulator.baselines.fgd import Fragmentation
+from kubeshare.simulator.baselines.fgd import Fragmentation, kinds_in
 from kubeshare.simulator.baselines.fits import Fit, first_fit
 from kubeshare.simulator.baselines.node_rooms import NodeRooms
 from kubeshare.simulator.baselines.packing import (
@@ -24,7 +24,7 @@ from kubeshare.simulator.baselines.packing import (
 from kubeshare.simulator.baselines.ranked import Rank, RankedNodes
 from kubeshare.simulator.cluster import SimulatedNode, build_cluster
 from kubeshare.simulator.engine.host_room import HostCapacity
-from kubeshare.simulator.gradient.policy import Gradient
+from kubeshare.simulator.gradient.policy import Gradient, offered
 from kubeshare.simulator.jobs import FOREVER, HostRequest, Job
 from simulator.baselines.every_node import EveryClass, EveryClassByCpus, best_of_every_node
 from simulator.builders import job
@@ -80,8 +80,11 @@ RANKS: dict[str, Callable[[list[Job], int], tuple[Rank, Rank]]] = {
     "dot-product": alike(DotProduct(4, 9000)),
     "gpu-packing": alike(gpu_packing),
     "gpu-clustering": alike(gpu_clustering),
-    "fgd": lambda jobs, gpus: (Fragmentation(jobs), EveryClass(jobs)),
-    "gradient": lambda jobs, gpus: (Gradient(jobs, gpus), EveryClassByCpus(jobs, gpus)),
+    "fgd": lambda jobs, _: (Fragmentation(kinds_in(jobs)), EveryClass(kinds_in(jobs))),
+    "gradient": lambda jobs, gpus: (
+        Gradient(kinds_in(jobs), offered(jobs, gpus)),
+        EveryClassByCpus(kinds_in(jobs), offered(jobs, gpus)),
+    ),
 }
 
 

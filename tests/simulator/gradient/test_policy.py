@@ -3,19 +3,24 @@
 import pytest
 
 from kubeshare.core.units import GI, MICROS
-from kubeshare.simulator.baselines.fgd import Fragmentation
+from kubeshare.simulator.baselines.fgd import Fragmentation, kinds_in
 from kubeshare.simulator.engine.host_room import HostCapacity
-from kubeshare.simulator.gradient.policy import Gradient, offered
-from kubeshare.simulator.jobs import FOREVER, HostRequest
+from kubeshare.simulator.gradient.policy import Gradient, bound_of, offered
+from kubeshare.simulator.jobs import FOREVER, HostRequest, Job
 from simulator.builders import Played, job
+
+
+def known(jobs: list[Job], gpus: int) -> Gradient:
+    """The rank for a workload that is known."""
+    return Gradient(kinds_in(jobs), offered(jobs, gpus))
 
 
 def test_gpus_are_usable_only_as_far_as_the_cpus_go() -> None:
     jobs = [job("a", request=1, host=HostRequest(cpu_millis=4000))]
     idle = [MICROS] * 4
     for cpu_millis, usable in ((3999, 0), (4000, 1), (11_999, 2), (16_000, 4), (99_000, 4)):
-        assert Gradient(jobs, 4).of(idle, cpu_millis, "") == -usable * MICROS
-    assert Fragmentation(jobs).of(idle, 4000, "") == -4 * MICROS
+        assert known(jobs, 4).of(idle, cpu_millis, "") == -usable * MICROS
+    assert Fragmentation(kinds_in(jobs)).of(idle, 4000, "") == -4 * MICROS
 
 
 def test_jobs_of_one_class_with_different_cpus_count_by_how_often_they_occur() -> None:
@@ -23,7 +28,7 @@ def test_jobs_of_one_class_with_different_cpus_count_by_how_often_they_occur() -
     jobs = [job("a", host=small), job("b", host=small), job("c", host=large)]
     # Of two GPUs the small ones can use all. The CPUs suffice for one large one, of half a GPU.
     expected = 2 / 3 * 2 * MICROS + 1 / 3 * MICROS / 2
-    assert Gradient(jobs, 4).of([MICROS] * 2, 7000, "") == pytest.approx(-expected)
+    assert known(jobs, 4).of([MICROS] * 2, 7000, "") == pytest.approx(-expected)
 
 
 def test_a_share_goes_where_it_lowers_the_price_least() -> None:
@@ -32,10 +37,12 @@ def test_a_share_goes_where_it_lowers_the_price_least() -> None:
         job("first", request=0.3, work=FOREVER),
         *[job(f"half-{number}", request=0.5, work=FOREVER) for number in range(9)],
     ]
-    gradient = Gradient(jobs, 2)
+    gradient = known(jobs, 2)
     assert gradient.prices.bound == pytest.approx(1, abs=0.01)
     wasteful = [job(f"w{number}", request=0.6, work=FOREVER) for number in range(9)]
-    assert Gradient(wasteful, 2).prices.bound == pytest.approx(0.6, abs=0.01)
+    assert known(wasteful, 2).prices.bound == pytest.approx(0.6, abs=0.01)
+    assert bound_of(wasteful, 2) == pytest.approx(0.6, abs=0.01)
+    assert bound_of([*wasteful, job("ends", request=0.1)], 2) == 1
 
 
 def test_labels_bind() -> None:

@@ -17,7 +17,7 @@ from kubeshare.core.demand import NOTHING, Demand
 from kubeshare.core.units import MICROS, Memory
 
 
-class DemandKind(msgspec.Struct, frozen=True, kw_only=True):
+class DemandClass(msgspec.Struct, frozen=True, kw_only=True):
     """Demands that fit on the same GPUs.
 
     Attributes:
@@ -37,7 +37,7 @@ class DemandKind(msgspec.Struct, frozen=True, kw_only=True):
     cpu_millis: int = 0
 
     @classmethod
-    def of(cls, demand: Demand) -> "DemandKind":
+    def of(cls, demand: Demand) -> "DemandClass":
         """The kind of a demand in the short form."""
         return cls(
             micros=demand.request_micros,
@@ -61,7 +61,7 @@ class GpuLeft(NamedTuple):
     memory_left: int
     memory_bytes: int
 
-    def has_room(self, kind: DemandKind) -> bool:
+    def has_room(self, kind: DemandClass) -> bool:
         """Whether a demand of a kind fits, but for the model."""
         total = self.memory_bytes
         return self.micros >= kind.micros_on(total) and self.memory_left >= kind.memory.on(total)
@@ -80,7 +80,7 @@ class NodeLeft(NamedTuple):
         return sum(gpu.micros for gpu in self.gpus)
 
 
-def usable_micros(rooms: Sequence[int], kind: DemandKind, model: str) -> int:
+def usable_micros(rooms: Sequence[int], kind: DemandClass, model: str) -> int:
     """How much of what is left of GPUs a kind of demand can use.
 
     Args:
@@ -93,7 +93,7 @@ def usable_micros(rooms: Sequence[int], kind: DemandKind, model: str) -> int:
     return sum(rooms) if len(rooms) >= kind.count > 0 else 0
 
 
-def fragmented_micros(node: NodeLeft, kinds: Mapping[DemandKind, int]) -> float:
+def fragmented_micros(node: NodeLeft, kinds: Mapping[DemandClass, int]) -> float:
     """The fragmentation of a node.
 
     Args:
@@ -113,7 +113,7 @@ def fragmented_micros(node: NodeLeft, kinds: Mapping[DemandKind, int]) -> float:
     return node.micros - usable / total
 
 
-def fragmented_in_all(nodes: Iterable[NodeLeft], kinds: Mapping[DemandKind, int]) -> float:
+def fragmented_in_all(nodes: Iterable[NodeLeft], kinds: Mapping[DemandClass, int]) -> float:
     """The fragmentation of nodes together, in micros; those that are alike are computed once."""
     alike = Counter(node for node in nodes if node.micros)
     return sum(times * fragmented_micros(node, kinds) for node, times in alike.items())

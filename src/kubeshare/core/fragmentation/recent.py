@@ -4,7 +4,7 @@ from collections import Counter, OrderedDict
 from typing import Final
 
 from kubeshare.core.demand import Demand
-from kubeshare.core.fragmentation.measure import DemandKind
+from kubeshare.core.fragmentation.measure import DemandClass
 
 WINDOW: Final = 4096
 """The most demands that are remembered; at one more the oldest is forgotten."""
@@ -22,15 +22,19 @@ class RecentDemands:
 
     def __init__(self, window: int = WINDOW) -> None:
         self._window = window
-        self._kinds: OrderedDict[str, tuple[DemandKind, ...]] = OrderedDict()  # by uid
-        self._times: Counter[DemandKind] = Counter()
+        self._kinds: OrderedDict[str, tuple[DemandClass, ...]] = OrderedDict()  # by uid
+        self._times: Counter[DemandClass] = Counter()
+
+    def __contains__(self, uid: str) -> bool:
+        """Whether the demand of this uid is remembered."""
+        return uid in self._kinds
 
     def add(self, demand: Demand) -> None:
         """Remember a demand, of several shares each; nothing if it is remembered already."""
-        if demand.uid not in self._kinds:
-            self.add_kinds(demand.uid, tuple(map(DemandKind.of, demand.reduced())))
+        if demand.uid not in self:
+            self.add_kinds(demand.uid, tuple(map(DemandClass.of, demand.reduced())))
 
-    def add_kinds(self, uid: str, kinds: tuple[DemandKind, ...]) -> None:
+    def add_kinds(self, uid: str, kinds: tuple[DemandClass, ...]) -> None:
         """Remember a new demand by its kinds."""
         self._kinds[uid] = kinds
         self._times.update(kinds)
@@ -41,6 +45,6 @@ class RecentDemands:
                 if not self._times[kind]:
                     del self._times[kind]
 
-    def most_common(self, most: int = MAX_KINDS) -> dict[DemandKind, int]:
+    def most_common(self, most: int = MAX_KINDS) -> dict[DemandClass, int]:
         """The kinds that occur most often, at most so many, and how often each does."""
         return dict(self._times.most_common(most))

@@ -12,19 +12,20 @@ the open trace, whole numbers place half a percent more than the rise itself doe
 import math
 from bisect import bisect_left, bisect_right
 from collections import Counter
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import accumulate
 from typing import Any, Final, NamedTuple, TypeAlias
 
 import msgspec
 
-from kubeshare.core.fragmentation.measure import DemandKind, usable_micros
+from kubeshare.core.fragmentation.measure import DemandClass, usable_micros
 from kubeshare.core.units import MICROS
 from kubeshare.simulator.baselines.node_rooms import Ask, NodeRoom
+from kubeshare.simulator.engine.fragments import kinds_of
 from kubeshare.simulator.jobs import Job
 
 MAX_CLASSES: Final = 4096
-"""The most classes of jobs; of a workload with more, those that occur first."""
+"""The most kinds of demand of a workload."""
 
 MAX_KNOWN: Final = 1 << 16
 """The most states of nodes whose fragmentation is kept; at one more all are computed anew."""
@@ -33,7 +34,7 @@ MAX_KNOWN: Final = 1 << 16
 class ClassWeights(msgspec.Struct, frozen=True):
     """A class: its jobs' CPUs in ascending order, and how often any of the first occur."""
 
-    of: DemandKind
+    of: DemandClass
     cpu_millis: list[int]
     at_most: list[float]
 
@@ -66,20 +67,15 @@ class Fragmentation:
     """Ranks nodes by how much a job raises their fragmentation.
 
     Args:
-        jobs: the workload, from which the classes are taken.
+        kinds: how often each kind of demand occurs in the workload, with its CPUs.
     """
 
-    def __init__(self, jobs: Iterable[Job]) -> None:
-        classes: Counter[tuple[DemandKind, int]] = Counter()
-        total = 0
-        for job in jobs:
-            total += 1
-            key = _class_of(job), job.host.cpu_millis
-            if key in classes or len(classes) < MAX_CLASSES:
-                classes[key] += 1
-        by_class: dict[DemandKind, list[tuple[int, float]]] = {}
-        for (each, cpu_millis), times in sorted(classes.items(), key=lambda one: one[0][1]):
-            by_class.setdefault(each, []).append((cpu_millis, times / total))
+    def __init__(self, kinds: Mapping[DemandClass, int]) -> None:
+        total = sum(kinds.values())
+        by_class: dict[DemandClass, list[tuple[int, float]]] = {}
+        for kind, times in sorted(kinds.items(), key=lambda one: one[0].cpu_millis):
+            each = DemandClass(micros=kind.micros, count=kind.count, models=kind.models)
+            by_class.setdefault(each, []).append((kind.cpu_millis, times / total))
         # A class without GPUs leaves everything a fragment, whatever is placed.
         self._classes = [
             ClassWeights(
@@ -216,9 +212,11 @@ def _make_room(known: dict[Any, Any]) -> None:
         known.clear()
 
 
-def _class_of(job: Job) -> DemandKind:
-    demand = job.demand
-    if demand is None:
-        return DemandKind(micros=0, count=0)
-    models = frozenset([demand.model]) if demand.model else job.host.models
-    return DemandKind(micros=demand.request_micros, count=demand.count, models=models)
+def kinds_in(jobs: Iterable[Job]) -> Counter[DemandClass]:
+    """How often each kind of demand occurs; of more than ``MAX_CLASSES`` kinds those first."""
+    kinds: Counter[DemandClass] = Counter()
+    for job in jobs:
+        for kind in kinds_of(job):
+            if kind in kinds or len(kinds) < MAX_CLASSES:
+                kinds[kind] += 1
+    return kinds

@@ -4,8 +4,11 @@ from bisect import insort
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
+import msgspec
+
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
+from kubeshare.core.fragmentation.measure import DemandClass
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.simulator.baselines.node_rooms import Ask, NodeRoom, NodeRooms
 from kubeshare.simulator.baselines.shapes import More, NodeShapes, Shape
@@ -173,6 +176,20 @@ class RankedNodes:
         if best is None:
             return Decision(outcome="pending", reasons={"gpus": "no node has enough left"})
         return Decision(outcome="bound", node=best.node, devices=best.devices, reasons={})
+
+    def rank_by(self, rank: Rank) -> None:
+        """Rank all nodes anew."""
+        self._rank = rank
+        self._rankings.clear()
+        self._ranked = 0
+
+    def kind(self, demand: Demand) -> DemandClass:
+        """The kind of a demand, with the CPUs that its job requests."""
+        assert self._rooms is not None
+        host = self._rooms.ask(demand).host
+        models = frozenset([demand.model]) if demand.model else host.models
+        kind = DemandClass.of(demand)
+        return msgspec.structs.replace(kind, models=models, cpu_millis=host.cpu_millis)
 
     def node_for(self, host: HostRequest) -> str | None:
         """The node for a job that asks for no GPU; None if none has room."""

@@ -6,7 +6,7 @@ from typing import Final
 import msgspec
 
 from kubeshare.core.fragmentation.left import nodes_left
-from kubeshare.core.fragmentation.measure import DemandKind, fragmented_in_all
+from kubeshare.core.fragmentation.measure import DemandClass, fragmented_in_all
 from kubeshare.core.fragmentation.recent import RecentDemands
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.units import MICROS
@@ -91,11 +91,11 @@ class FragmentMeter:
         self._gpus = 0
 
 
-def kinds_of(job: Job) -> tuple[DemandKind, ...]:
+def kinds_of(job: Job) -> tuple[DemandClass, ...]:
     """The kinds of demand of a job: one for each of its shares."""
     if job.demand is None:
-        return (DemandKind(micros=0, count=0),)
-    kinds = map(DemandKind.of, job.demand.reduced())
+        return (DemandClass(micros=0, count=0),)
+    kinds = map(DemandClass.of, job.demand.reduced())
     cpu_millis, models = job.host.cpu_millis, job.host.models
     return tuple(
         msgspec.structs.replace(kind, cpu_millis=cpu_millis, models=kind.models or models)

@@ -15,9 +15,10 @@ of shares are not what is scarce, and many different prices are as good: there t
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
+from kubeshare.core.fragmentation.measure import DemandClass
 from kubeshare.core.units import MICROS
 from kubeshare.simulator.baselines.fgd import ClassWeights, Fragmentation
 from kubeshare.simulator.baselines.node_rooms import Ask
@@ -41,16 +42,16 @@ class Gradient(Fragmentation):
     """The rank of ``gradient``.
 
     Args:
-        jobs: the workload.
-        gpus: the GPUs of the cluster.
+        kinds: how often each kind of demand occurs in the workload, with its CPUs.
+        offered: micros of a share → how many are asked for at once, for each GPU of the cluster.
 
     Attributes:
         prices: of parts of a GPU.
     """
 
-    def __init__(self, jobs: Sequence[Job], gpus: int) -> None:
-        super().__init__(jobs)
-        self.prices = find_prices(offered(jobs, gpus))
+    def __init__(self, kinds: Mapping[DemandClass, int], offered: Mapping[int, float]) -> None:
+        super().__init__(kinds)
+        self.prices = find_prices(offered)
         self._priced = self.prices.bound < SCARCE
 
     def served(self, weights: ClassWeights, jobs: int, cpu_millis: int) -> tuple[float, float]:
@@ -99,3 +100,14 @@ def offered(jobs: Iterable[Job], gpus: int) -> dict[int, float]:
         micros: (stays[micros] + work[micros] / max(1.0, latest)) / max(1, gpus)
         for micros in {*work, *stays}
     }
+
+
+def bound_of(jobs: Iterable[Job], gpus: int) -> float:
+    """The part of all GPUs that no placement of a workload exceeds; 1 if not known.
+
+    Jobs that end make room for others, so that a placement may give away more at its peak.
+    """
+    known = list(jobs)
+    if any(job.work_s < FOREVER for job in known):
+        return 1.0
+    return find_prices(offered(known, gpus)).bound
