@@ -2,7 +2,6 @@
 
 import asyncio
 
-import pytest
 from prometheus_client import CollectorRegistry
 from prometheus_client.parser import text_string_to_metric_families
 

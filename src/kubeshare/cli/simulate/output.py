@@ -205,7 +205,7 @@ def _remarks(results: Results) -> list[str]:
             if run.bound < 1:
                 most = f"{100 * run.bound:.2f} % of the GPUs, by relaxation"
                 lines.append(f"{policy}{seed}: no placement gives away more than {most}")
-            if run.fragments:
+            if run.fragments and not numbers.finished:
                 lines.append(f"{policy}{seed}: {_fragments(run.fragments)}")
             if numbers.evicted:
                 lines.append(f"{policy}{seed}: {_count(numbers.evicted, 'eviction')}")

@@ -1,1 +1,1 @@
-"""What is left of GPUs, and how much of it the demands of a workload can use."""
+"""How much of what is left of GPUs demands can use."""

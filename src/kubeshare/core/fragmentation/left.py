@@ -1,4 +1,4 @@
-"""What is left of the GPUs of a ledger, by node and model."""
+"""What is left of a ledger's GPUs, by node and model."""
 
 from collections import defaultdict
 from collections.abc import Callable, Iterator

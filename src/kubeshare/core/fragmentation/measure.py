@@ -1,4 +1,4 @@
-"""How much of what is left of GPUs the demands of a workload cannot use.
+"""How much of what is left of GPUs demands cannot use.
 
 Fragmentation as in Weng et al., "Beware of Fragmentation: Scheduling GPU-Sharing Workloads with
 Fragmentation Gradient Descent", USENIX ATC '23. What is left of a node's GPUs is a fragment for a

@@ -1,4 +1,4 @@
-"""Measures the fragmentation of a run, each time when so much had been asked for."""
+"""Measures the fragmentation of a run by what was asked for."""
 
 from collections.abc import Callable
 from typing import Final
