@@ -133,8 +133,9 @@ class Fragmentation:
             rooms = left[bisect_left(left, each.micros) :]
             micros = usable_micros(rooms, each, model)
             if micros:
-                size = max(1, each.micros * each.count)
-                hosted.append(_Hosted(place, micros, -(-micros // size), size))
+                size = each.micros * each.count
+                jobs = -(-micros // size) if size else 1  # such a job leaves all that there is
+                hosted.append(_Hosted(place, micros, jobs, size))
         return hosted
 
     def _step(self, cpu_millis: int) -> int:
