@@ -84,6 +84,19 @@ def test_what_was_refused_evicted_or_never_placed_is_said(tmp_path: Path) -> Non
     assert "locality: 1 refused: 3 GPUs asked, and no node has more than 1 that do" in lines
 
 
+def test_a_filled_cluster_says_how_much_of_it_is_fragmented(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text("arrival,duration,request\n" + "0,1,0.6\n" * 4)
+    options = [str(jobs), "--nodes", "1", "--gpus", "4", "--owned", "--fill", "1.3"]
+    # Shares of .6 leave .4 of each GPU to none.
+    assert (
+        "locality: fragmented GPUs, by how much was requested: 30.0 % (of 55.0 % idle) at 60 %, "
+        "40.0 % (of 40.0 % idle) at 90 %"
+    ) in sim(*options).stdout
+    assert "fragmented" not in sim(*SMALL).stdout
+    assert len(as_json(*options)["runs"][0]["fragments"]) >= 2
+
+
 def test_skipped_lines_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text("arrival,duration\n0,1\nx,1\n2,1\n")
