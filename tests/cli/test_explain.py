@@ -1,7 +1,5 @@
 """``kubeshare explain`` shows the scheduler's decision, and what would change it."""
 
-import json
-
 import pytest
 
 from expectations.pods import expect_condition, expect_event, expect_running
@@ -12,15 +10,15 @@ from fakes.cluster.disruptions import own
 from fakes.cluster.gpushare import dedicate, gated_pod
 from fakes.cluster.quotas import label_gpus, limit
 from kubeshare.api.types.constants import CONDITION_POD_SCHEDULED
-from kubeshare.cli.explain import command
 from kubeshare.cli.main import main
-from kubeshare.client.errors import NotInstalledError
-from kubeshare.client.explain.finding import Finding, NothingToExplainError, find_out
 from kubeshare.core.decision import Decision
 from kubeshare.core.ledger.device import FreeGpu, SelectableGpu
 from kubeshare.core.policies import policy
 from kubeshare.core.policies.opening import new_device
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS
+from kubeshare.explain.errors import NotInstalledError
+from kubeshare.explain.finding import Finding, NothingToExplainError, find_out
+from kubeshare.explain.formats import finding_fields, finding_text
 from kubeshare.kube.resources import RESOURCE_QUOTAS
 from kubeshare.simulator.control import Fault
 
@@ -52,7 +50,7 @@ def test_one_that_waits_is_told_why_and_whose_leaving_would_help() -> None:
         assert str(finding.change) in cluster.events("b")[0]
         made = cluster.server.requests[len(before) :]
         assert {each.verb for each in made} <= {"get", "list", "watch"}
-        text = command._as_text(finding)
+        text = finding_text(finding)
         assert text.splitlines()[0] == "default/b: pending"
         assert text.splitlines()[-1] == f"    it fits when a leaves n1/{gpuid}"
 
@@ -73,7 +71,7 @@ def test_one_that_is_placed_is_told_where_and_why_not_elsewhere() -> None:
             assert finding.decision.devices == (mine,)
             occupied = "occupied, and affinity red asks for an idle or a new vGPU"
             assert finding.decision.reasons[f"n1/{other}"] == occupied
-        printed = json.loads(command._as_json(finding))
+        printed = finding_fields(finding)
         assert printed["held"] == [f"n1/{mine}"]
         assert printed["decision"] == "bound"
 
@@ -87,14 +85,14 @@ def test_one_whose_gpu_is_given_out_twice_is_told_what_to_do() -> None:
         await expect_phases(cluster, "Idle", seconds=2 * SETTLED_SECONDS)
         await cluster.run("a")
         [gpuid] = cluster.vgpus()
-        assert "degraded" not in json.loads(command._as_json(await explained(cluster, "a")))
+        assert "degraded" not in finding_fields(await explained(cluster, "a"))
         cluster.offer("n1", 1)
         await expect_condition(cluster, "a", "Allocated", "GPUsOffered")
         finding = await explained(cluster, "a")
-        words = json.loads(command._as_json(finding))["degraded"][f"n1/{gpuid}"]
+        words = finding_fields(finding)["degraded"][f"n1/{gpuid}"]
         assert words.startswith("GPUsOffered: another pod may get GPU")
         assert "`kubectl describe gpunode n1`" in words
-        assert f"    n1/{gpuid} is degraded: {words}" in command._as_text(finding).splitlines()
+        assert f"    n1/{gpuid} is degraded: {words}" in finding_text(finding).splitlines()
 
     run_scenario(scenario, n1=1)
 
@@ -108,7 +106,7 @@ def test_a_new_vgpu_is_explained_by_who_chooses_its_gpu() -> None:
         new=(selected, new_device("B", "n1", V100)),
         reasons={},
     )
-    assert command._as_text(Finding(name="default/a", decision=decision)).splitlines() == [
+    assert finding_text(Finding(name="default/a", decision=decision)).splitlines() == [
         "default/a: bound n1/A n1/B (new)",
         "    n1/A: its GPU is GPU-7, as the policy chooses",
         "    n1/B: its GPU is the choice of the device plugin on n1",
@@ -239,7 +237,7 @@ def test_of_a_gang_it_is_told_for_whom_there_is_no_room_and_whose_leaving_helps(
         assert waits.decision.reasons[f"n1/{gpuid}"] == "compute 0.5 left, 1 asked"
         assert waits.change is not None
         assert waits.change.words == (f"x leaves n1/{gpuid}",)
-        printed = json.loads(command._as_json(waits))
+        printed = finding_fields(waits)
         assert printed["gang"]["members"] == {
             "SharePod default/a": "waits",
             "Pod default/b": "waits",
@@ -250,7 +248,7 @@ def test_of_a_gang_it_is_told_for_whom_there_is_no_room_and_whose_leaving_helps(
         await expect_running(cluster, "a", "b")
         placed = await explained(cluster, "a")
         assert placed.held
-        assert "gang g: needs 2 members, 2 are there, 2 are placed" in command._as_text(placed)
+        assert "gang g: needs 2 members, 2 are there, 2 are placed" in finding_text(placed)
 
     run_scenario(scenario, n1=2)
 
@@ -287,8 +285,8 @@ def test_of_a_near_gang_it_is_told_where_most_would_fit_and_who_would_leave_ther
         assert waits.decision.reasons["n1"] == "room for 1"
         assert waits.change is not None
         assert waits.change.words == (f"x leaves n2/{gpuid}",)
-        assert json.loads(command._as_json(waits))["gang"]["near"] == "node"
-        assert "needs 3 members on one node, 3 are there" in command._as_text(waits)
+        assert finding_fields(waits)["gang"]["near"] == "node"
+        assert "needs 3 members on one node, 3 are there" in finding_text(waits)
         cluster.delete("x")
         await expect_running(cluster, *"abc")
         cluster.share("d", "1", **near)
@@ -332,7 +330,7 @@ def test_it_is_told_who_would_be_preempted_or_why_nobody_is(
         cluster.share("high", request_, labels={"sharedgpu/priority": "5"})
         found = await explained(cluster, "high")
         assert words in found.preemption
-        assert words in command._as_text(found)
+        assert words in finding_text(found)
 
     run_scenario(scenario, n1=1)
 
@@ -346,8 +344,8 @@ def test_a_priority_that_counts_for_less_is_told() -> None:
         cluster.share("high", "1", labels={"sharedgpu/priority": "5"})
         found = await explained(cluster, "high")
         assert "of a priority below 0 and" in found.preemption
-        assert "sharedgpu/priority 5 counts as 0, the most that its" in command._as_text(found)
-        assert json.loads(command._as_json(found))["priorityNote"] == found.priority_note
+        assert "sharedgpu/priority 5 counts as 0, the most that its" in finding_text(found)
+        assert finding_fields(found)["priorityNote"] == found.priority_note
 
     run_scenario(scenario, n1=1)
 

@@ -24,8 +24,8 @@ from kubeshare.client import (
     UnschedulableError,
     WaitTimeoutError,
 )
-from kubeshare.client.explain.finding import NothingToExplainError
 from kubeshare.client.watching import RETRY_SECONDS
+from kubeshare.explain.finding import NothingToExplainError
 from kubeshare.simulator.control import Fault
 
 SPEC = {"containers": [{"name": "main", "image": "i"}]}

@@ -12,7 +12,7 @@ import kubeshare.client
 from expectations.pods import expect_running
 from fakes.cluster import FakeCluster, run_scenario
 from kubeshare.client import Cluster, SharePod, SharePodState, SyncCluster, WaitError
-from kubeshare.client.explain.finding import Finding
+from kubeshare.explain.finding import Finding
 from kubeshare.simulator.control import FakeApiServer
 
 ROOT = Path(__file__).parents[2]

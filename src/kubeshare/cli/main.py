@@ -49,7 +49,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "List SharePods, vGPUs and nodes.",
         ),
         "explain": (
-            "kubeshare.cli.explain.command:explain",
+            "kubeshare.cli.explain:explain",
             "Say where a pod of a cluster went or would go, and why not elsewhere.",
         ),
         "inspect": (
@@ -57,7 +57,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "Show the GPU memory of gpushare nodes, and which pods have it.",
         ),
         "topo": (
-            "kubeshare.cli.topo.command:topo",
+            "kubeshare.cli.topo:topo",
             "Show how the GPUs of a node are linked.",
         ),
         "usage": (

@@ -11,7 +11,6 @@ from typing import BinaryIO, Final, NamedTuple
 import click
 import msgspec
 
-from kubeshare.cli.decision_output import as_fields, as_lines
 from kubeshare.cli.defragmentation import DefragmentationPlan
 from kubeshare.core.decision import Decision, device_names
 from kubeshare.core.diagnosis.explain import Change, shortest_change
@@ -27,6 +26,7 @@ from kubeshare.dialects.scenario.scenario import (
     Scenario,
     read_scenario,
 )
+from kubeshare.explain.decision_output import as_fields, as_lines
 
 _WRITTEN: Final[Mapping[str, str]] = {
     "priority": "priority",

@@ -13,7 +13,6 @@ from kubeshare.client.cluster import Cluster
 from kubeshare.client.errors import (
     DeletedError,
     FailedError,
-    NotInstalledError,
     UnschedulableError,
     WaitError,
     WaitTimeoutError,
@@ -21,6 +20,7 @@ from kubeshare.client.errors import (
 from kubeshare.client.sharepod import GPU, Change, SharePod, SharePodState
 from kubeshare.client.sync import SyncCluster
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.explain.errors import NotInstalledError
 from kubeshare.kube.client.errors import (
     AlreadyExistsError,
     ApiError,

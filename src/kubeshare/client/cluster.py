@@ -15,8 +15,8 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.kube.clock import utc_now
 
 if TYPE_CHECKING:
-    from kubeshare.client.explain.finding import Finding
     from kubeshare.client.usage.accounts import Usage
+    from kubeshare.explain.finding import Finding
     from kubeshare.kube.client.client import Client
 
 VIEWS: Final = SHAREPODS.into(View)
@@ -169,8 +169,8 @@ class Cluster:
             NotInstalledError: the cluster has no KubeShare.
             UnknownPolicyError: there is no such policy.
         """
-        from kubeshare.client.explain.finding import find_out  # noqa: PLC0415 - the core, 100 ms
         from kubeshare.core.policies import policy as policy_of  # noqa: PLC0415
+        from kubeshare.explain.finding import find_out  # noqa: PLC0415 - the core, 100 ms
 
         return await find_out(self._client, policy_of(policy), name, namespace or self.namespace)
 

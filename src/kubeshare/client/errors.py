@@ -1,4 +1,4 @@
-"""Errors of the client: why waiting fails, and what is not there."""
+"""Errors of the client: why waiting fails."""
 
 from typing import Final
 
@@ -9,15 +9,6 @@ HOPELESS: Final = frozenset({Reason.NEVER_FITS, Reason.INVALID})
 """Reasons of the condition ``Scheduled`` that last until the SharePod or the cluster is changed."""
 REFUSED: Final = frozenset({Reason.INVALID_POD, Reason.POD_FAILED})
 """Reasons of the condition ``Ready`` after which no other pod is created."""
-
-
-class NotInstalledError(Exception):
-    """KubeShare is not installed on the cluster."""
-
-    exit_code = 3
-
-    def __init__(self) -> None:
-        super().__init__("this cluster has no KubeShare: `kubeshare install` puts it there")
 
 
 class WaitError(Exception):

@@ -10,8 +10,8 @@ from kubeshare.client.cluster import Cluster, NoRoom, Until
 from kubeshare.client.sharepod import Change, SharePod, SharePodState
 
 if TYPE_CHECKING:
-    from kubeshare.client.explain.finding import Finding
     from kubeshare.client.usage.accounts import Usage
+    from kubeshare.explain.finding import Finding
 
 
 class SyncCluster:

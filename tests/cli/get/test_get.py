@@ -20,7 +20,7 @@ from kubeshare.cli.get import command
 from kubeshare.cli.get.command import Options
 from kubeshare.cli.get.kinds import ALIASES, KINDS, age, cell
 from kubeshare.cli.main import main
-from kubeshare.client.errors import NotInstalledError
+from kubeshare.explain.errors import NotInstalledError
 from kubeshare.kube.client.errors import ForbiddenError
 from kubeshare.kube.resources import NAMESPACES
 from kubeshare.simulator.control import Fault

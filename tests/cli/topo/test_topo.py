@@ -5,12 +5,12 @@ import xml.etree.ElementTree as ET
 
 import pytest
 
+from kubeshare.api.topology.drawings import matrix_text, svg
+from kubeshare.api.topology.fields import as_fields
 from kubeshare.api.topology.node_topology import NodeTopology
 from kubeshare.api.topology.tree_text import tree_text
 from kubeshare.api.types.v1 import GPUNODES, GPUDevice, GPULink, GPUNodeSpec
-from kubeshare.cli.topo.command import NoTopologyError, read
-from kubeshare.cli.topo.drawings import matrix_text, svg
-from kubeshare.cli.topo.fields import as_fields
+from kubeshare.cli.topo import NoTopologyError, read
 from kubeshare.core.topology.links import name_of
 from kubeshare.core.topology.notation import read_notation
 from kubeshare.core.topology.nvidia_smi import read_matrix

@@ -17,8 +17,8 @@ from kubeshare.cli.main import main
 from kubeshare.cli.trace import recorder, recording
 from kubeshare.cli.trace.command import nodes_file
 from kubeshare.cli.trace.recorder import Counts
-from kubeshare.client.errors import NotInstalledError
 from kubeshare.core.units import GI
+from kubeshare.explain.errors import NotInstalledError
 from kubeshare.kube import logs
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ForbiddenError

@@ -12,9 +12,9 @@ from core.topology.topologies import DGX_1
 from deadlines import DEADLINE_S
 from kubeshare import native
 from kubeshare.api.link_matrix import matrix
+from kubeshare.api.topology.drawings import matrix_text
 from kubeshare.api.topology.node_topology import NodeTopology
 from kubeshare.api.types.v1 import GPUNodeSpec
-from kubeshare.cli.topo.drawings import matrix_text
 from kubeshare.core.topology import Level, nvlink, read_matrix, read_notation
 from kubeshare.fakegpu import gpus, write_sysfs
 from kubeshare.node.gpus.discovery import DiscoveryError, NvmlGpus, find_nvml

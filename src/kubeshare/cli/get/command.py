@@ -11,8 +11,8 @@ from msgspec import Struct
 
 from kubeshare.cli.get.kinds import ALIASES, KINDS, Kind
 from kubeshare.cli.get.listing import Listed, Table, as_csv, as_json, as_tables, as_yaml
-from kubeshare.client.errors import NotInstalledError
 from kubeshare.client.watching import Selection, changes
+from kubeshare.explain.errors import NotInstalledError
 from kubeshare.kube.client.errors import ForbiddenError, NotFoundError
 from kubeshare.kube.clock import utc_now
 

@@ -9,7 +9,7 @@ from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, GPUNode
 from kubeshare.cli.trace.nodes import simulated_nodes, usual_gpu_bytes
 from kubeshare.cli.trace.pseudonyms import Pseudonyms
 from kubeshare.cli.trace.recorder import Counts, Recorder, only_gpus
-from kubeshare.client.errors import NotInstalledError
+from kubeshare.explain.errors import NotInstalledError
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import NotFoundError

@@ -1,4 +1,4 @@
-"""Reads once what the scheduler watches, to explain a decision."""
+"""Reads once what the scheduler watches, for ``kubeshare explain``."""
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
@@ -20,7 +20,6 @@ from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.gpu_quota import GPUQUOTAS
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPU, VGPUS, GPUNode
 from kubeshare.api.upgrades import without_outdated_agents
-from kubeshare.client.errors import NotInstalledError
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.ledger.ledger import Ledger
@@ -29,6 +28,7 @@ from kubeshare.core.policies.by_family import by_family
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
 from kubeshare.dialects import pod, sharepod
 from kubeshare.dialects.priority_and_gang import Standing, standing_of
+from kubeshare.explain.errors import NotInstalledError
 from kubeshare.kube.client.errors import ForbiddenError, NotFoundError
 from kubeshare.kube.resources import CONFIG_MAPS, Raw, Resource
 

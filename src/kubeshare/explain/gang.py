@@ -10,7 +10,6 @@ from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.types.constants import GATE, LABEL_ROLE, ROLE_POD
 from kubeshare.api.types.core_v1 import TERMINAL_PHASES
 from kubeshare.api.types.v1 import SHAREPODS
-from kubeshare.client.explain.cluster_reader import Seen
 from kubeshare.core.decision import Decision, device_names
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change
@@ -19,6 +18,7 @@ from kubeshare.core.gang import Gang, GangPlacement, Nearness, place_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.preemption import change_for_gang
 from kubeshare.dialects.priority_and_gang import GROUP_NAME, Standing
+from kubeshare.explain.cluster_reader import Seen
 from kubeshare.kube.resources import PODS, Raw, Resource
 from kubeshare.scheduler.gang.members import check_agreement, gang_terms
 from kubeshare.scheduler.scheduling import decide, restrict_nodes

@@ -1,11 +1,11 @@
-"""Finds out where a requester would go, and why not elsewhere.
+"""Computes what the scheduler would answer for one SharePod or pod.
 
-It reads what the scheduler reads and asks the same functions, so it says what the scheduler would
-say at this moment. It changes nothing.
+It reads what the scheduler reads and asks the same functions, so it says what the
+scheduler would say at this moment. It changes nothing.
 """
 
-from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
@@ -13,9 +13,6 @@ from kubeshare.api.predicates.eligibility import Eligible
 from kubeshare.api.sharepods import original_demand
 from kubeshare.api.types.v1 import SHAREPODS, GPUSpec
 from kubeshare.api.vgpu_readiness import failure
-from kubeshare.client.explain.cluster_reader import Seen, read
-from kubeshare.client.explain.gang import GangFinding, controller_of, of_gang, read_members
-from kubeshare.client.explain.preemption import preemption
 from kubeshare.core.decision import Decision, device_names
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change
@@ -23,6 +20,9 @@ from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import near_to
 from kubeshare.core.natural_sort import natural
 from kubeshare.core.policies import Policy
+from kubeshare.explain.cluster_reader import Seen, read
+from kubeshare.explain.gang import GangFinding, Member, controller_of, of_gang, read_members
+from kubeshare.explain.preemption import preemption
 from kubeshare.kube.client.errors import NotFoundError
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.resources import PODS, Raw, Resource
@@ -47,7 +47,7 @@ class NothingToExplainError(ValueError):
 
 
 class Finding(msgspec.Struct, frozen=True, kw_only=True):
-    """What is found out about one SharePod or pod.
+    """What `explain` prints of one SharePod or pod.
 
     Attributes:
         name: ``namespace/name``.
@@ -84,17 +84,44 @@ async def find_out(client: "Client", chosen: Policy, name: str, namespace: str) 
         ApiError: the cluster cannot be read.
     """
     resource, raw = await _read(client, name, namespace)
-    title = f"{namespace}/{raw['metadata']['name']}"
     seen = await read(client, chosen, namespace, utc_now())
+    return finding_of(seen, resource, raw, await members_of(client, seen, raw))
+
+
+async def members_of(client: "Client", seen: Seen, raw: Raw) -> list[Member]:
+    """Read the members of the gang of a SharePod or pod, the oldest first; none without a gang.
+
+    Raises:
+        ApiError: they cannot be read.
+    """
+    try:
+        gang = seen.standing(raw).gang
+    except InvalidValueError:
+        return []
+    if gang is None:
+        return []
+    return await read_members(client, seen, gang, raw["metadata"]["namespace"], controller_of(raw))
+
+
+def finding_of(
+    seen: Seen, resource: Resource[Raw], raw: Raw, members: Sequence[Member] = ()
+) -> Finding:
+    """Compute what the scheduler would answer for one SharePod or pod, which need not exist.
+
+    Args:
+        seen: the cluster; it is unchanged afterwards.
+        resource: the kind of the object.
+        raw: the object, with name, namespace and uid.
+        members: those of its gang, the oldest first.
+
+    Raises:
+        NothingToExplainError: it asks for nothing of a GPU.
+    """
+    title = f"{raw['metadata']['namespace']}/{raw['metadata']['name']}"
     try:
         demand, standing = seen.demand(resource, raw), seen.standing(raw)
         if demand is None:
             raise NothingToExplainError(f"{title} asks for no share of a GPU")
-        gang = standing.gang
-        if gang is None:
-            members = []
-        else:
-            members = await read_members(client, seen, gang, namespace, controller_of(raw))
         known = any(member.demand.uid == demand.uid for member in members)
         together = of_gang(seen, members, demand.uid) if known else None
     except InvalidValueError as error:
@@ -139,9 +166,7 @@ def _degraded(seen: Seen, uid: str) -> dict[str, str]:
     }
 
 
-async def _read(
-    client: "Client", name: str, namespace: str
-) -> tuple[Resource[Raw], Mapping[str, Any]]:
+async def _read(client: "Client", name: str, namespace: str) -> tuple[Resource[Raw], Raw]:
     """Get the object; a bare name is a SharePod's before it is a pod's."""
     kind, _, rest = name.rpartition("/")
     if kind not in _KINDS:

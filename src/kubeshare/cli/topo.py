@@ -6,11 +6,11 @@ from typing import TYPE_CHECKING
 
 import click
 
+from kubeshare.api.topology.drawings import LEGEND, matrix_text, svg
+from kubeshare.api.topology.fields import as_fields
 from kubeshare.api.topology.node_topology import NodeTopology
 from kubeshare.api.topology.tree_text import tree_text
 from kubeshare.api.types.v1 import GPUNODES, GPUNode
-from kubeshare.cli.topo.drawings import LEGEND, matrix_text, svg
-from kubeshare.cli.topo.fields import as_fields
 from kubeshare.kube.client.errors import NotFoundError
 
 if TYPE_CHECKING:

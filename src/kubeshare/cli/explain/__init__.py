@@ -1,1 +1,0 @@
-"""``kubeshare explain``: where a pod went or would go, and why."""

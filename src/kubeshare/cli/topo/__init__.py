@@ -1,1 +1,0 @@
-"""`kubeshare topo`: how the GPUs of a node are linked."""

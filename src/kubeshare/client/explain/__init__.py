@@ -1,1 +1,0 @@
-"""Explains where a SharePod or pod is, or why it is pending."""

@@ -1,0 +1,1 @@
+"""Where a SharePod or pod would go, and why not elsewhere."""

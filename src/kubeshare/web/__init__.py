@@ -1,0 +1,1 @@
+"""`kubeshare web`: a page that shows a cluster."""
