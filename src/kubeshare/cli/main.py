@@ -60,6 +60,7 @@ COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
             "kubeshare.cli.topo:topo",
             "Show how the GPUs of a node are linked.",
         ),
+        "web": ("kubeshare.cli.web:web", "Show a cluster on a page in the browser."),
         "usage": (
             "kubeshare.cli.usage.command:usage",
             "Report who used how much of the GPUs.",

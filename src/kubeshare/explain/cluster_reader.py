@@ -36,6 +36,15 @@ if TYPE_CHECKING:
     from kubeshare.kube.client.client import Client
 
 
+class Lists(msgspec.Struct, frozen=True, kw_only=True):
+    """All objects of the kinds that decide about a placement."""
+
+    vgpus: Sequence[VGPU]
+    gpunodes: Sequence[GPUNode]
+    nodes: Sequence[core_v1.Node]
+    pods: Sequence[core_v1.Pod]
+
+
 class Seen(msgspec.Struct, frozen=True, kw_only=True):
     """A cluster at one moment.
 
@@ -115,23 +124,43 @@ async def read(client: "Client", chosen: Policy, namespace: str, now: datetime) 
     nodes = (await client.list(core_v1.NODES)).items
     pods = (await client.list(core_v1.PODS)).items
     configuration = await _configuration(client)
-    in_force = configuration or Configuration()
     gpunodes = (await client.list(GPUNODES.into(GPUNode))).items
+    quotas = await _quotas(client, namespace)
+    listed = Lists(vgpus=vgpus, gpunodes=gpunodes, nodes=nodes, pods=pods)
+    return seen_of(listed, chosen, quotas, configuration, now)
+
+
+def seen_of(
+    listed: Lists,
+    chosen: Policy,
+    quotas: Quotas,
+    configuration: Configuration | None,
+    now: datetime,
+) -> Seen:
+    """A cluster of which all objects are known.
+
+    Args:
+        listed: its objects.
+        chosen: the policy that decides.
+        quotas: at least those of the namespace in question.
+        configuration: in force; None where it may not be read.
+        now: the present, aware.
+    """
+    in_force = configuration or Configuration()
     built = ledger_builder.build(
-        vgpus,
-        gpunodes,
-        nodes,
-        pods,
+        listed.vgpus,
+        listed.gpunodes,
+        listed.nodes,
+        listed.pods,
         label_scope=in_force.label_scope,
         domain_label=in_force.gang_domain_label,
     )
-    quotas = await _quotas(client, namespace)
     return Seen(
         ledger=built,
-        nodes=nodes,
-        gpunodes=gpunodes,
-        pods=pods,
-        vgpus=vgpus,
+        nodes=listed.nodes,
+        gpunodes=listed.gpunodes,
+        pods=listed.pods,
+        vgpus=listed.vgpus,
         policy=within_gpuid_scope(quotas.within(by_family(chosen)), lambda: in_force.gpuid_scope),
         configuration=configuration,
         now=now,

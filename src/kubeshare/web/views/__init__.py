@@ -1,0 +1,1 @@
+"""The rows and pages that `kubeshare web` shows."""

@@ -1,0 +1,211 @@
+"""Rows of nodes with their GPUs, and the shares of each GPU."""
+
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+
+from msgspec import Struct
+
+from kubeshare.api.types.core_v1 import Node
+from kubeshare.api.types.v1 import VGPU, GPUDevice, GPUNode, Holder
+from kubeshare.api.vgpu_readiness import failure
+from kubeshare.core.natural_sort import natural
+
+Names = Callable[[str], bool]
+"""Whether the objects of a namespace are named to who looks."""
+
+
+class GPURow(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=True):
+    """A GPU of a node.
+
+    Attributes:
+        label: ``GPU0``, or the GPUID while the GPU of a vGPU is not known.
+        state: ``free``, ``idle``, ``shared``, ``whole``, ``creating``, ``unhealthy`` or, where the
+            user sees nothing but their own shares, ``partly seen``.
+        message: what is wrong with it; "" if nothing is.
+        request_micros: the sum of its requests.
+        memory_bytes: the memory that is given out.
+        memory_total_bytes: the memory that may be given out; 0 if unknown.
+        holders: the number of shares.
+    """
+
+    label: str
+    state: str
+    message: str = ""
+    request_micros: int = 0
+    memory_bytes: int = 0
+    memory_total_bytes: int = 0
+    holders: int = 0
+
+
+class NodeRow(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A node; ``state`` is ``Ready``, ``NotReady``, ``Cordoned`` or ``Unknown``."""
+
+    id: str
+    state: str
+    models: tuple[str, ...]
+    gpus: tuple[GPURow, ...]
+
+
+class ShareRow(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A share of a GPU; ``used`` is the use in words, "" where it is unknown."""
+
+    namespace: str
+    name: str
+    share: str
+    request_micros: int
+    limit_micros: int
+    memory_bytes: int
+    affinity: str
+    anti_affinity: str
+    exclusion: str
+    started: bool
+    used: str
+
+
+class OtherShares(Struct, frozen=True, kw_only=True, rename="camel"):
+    """The shares of namespaces whose objects are not named to who looks."""
+
+    count: int = 0
+    request_micros: int = 0
+    memory_bytes: int = 0
+
+
+class GPUPage(Struct, frozen=True, kw_only=True, rename="camel"):
+    """A GPU with its shares."""
+
+    row: GPURow
+    uuid: str
+    model: str
+    gpuid: str
+    phase: str
+    shares: tuple[ShareRow, ...]
+    others: OtherShares
+
+
+class Gpu(Struct, frozen=True):
+    """A GPU as its node's agent reports it, and its vGPU; one of the two may be missing.
+
+    ``partly_seen`` says that only the user's own shares of it are known.
+    """
+
+    device: GPUDevice | None
+    vgpu: VGPU | None
+    partly_seen: bool = False
+
+
+def gpus_of(gpunode: GPUNode | None, vgpus: Iterable[VGPU]) -> list[Gpu]:
+    """The GPUs of a node by index, then the vGPUs whose GPU is not known."""
+    left = {vgpu.metadata.name: vgpu for vgpu in vgpus}
+    by_uuid = {vgpu.spec.uuid: vgpu for vgpu in left.values() if vgpu.spec.uuid}
+    devices = sorted(gpunode.spec.devices, key=lambda each: each.index) if gpunode else ()
+    found = []
+    for device in devices:
+        vgpu = by_uuid.get(device.uuid)
+        if vgpu is not None:
+            left.pop(vgpu.metadata.name)
+        found.append(Gpu(device, vgpu))
+    rest = sorted(left.values(), key=lambda vgpu: natural(vgpu.gpuid))
+    return [*found, *(Gpu(None, vgpu) for vgpu in rest)]
+
+
+def node_row(name: str, node: Node | None, gpus: Sequence[Gpu]) -> NodeRow:
+    """The row of a node."""
+    models = dict.fromkeys(filter(None, map(model_of, gpus)))
+    return NodeRow(
+        id=name, state=_state(node), models=tuple(models), gpus=tuple(map(gpu_row, gpus))
+    )
+
+
+def gpu_row(gpu: Gpu) -> GPURow:
+    """The row of a GPU."""
+    device, vgpu = gpu.device, gpu.vgpu
+    holders = vgpu.status.holders if vgpu else ()
+    total = device.memory_bytes if device else vgpu.spec.memory_bytes if vgpu else 0
+    state, message = _gpu_state(gpu)
+    return GPURow(
+        label=f"GPU{device.index}" if device else vgpu.gpuid if vgpu else "",
+        state=state,
+        message=message,
+        request_micros=sum(each.request_micros for each in holders),
+        memory_bytes=sum(each.memory_bytes for each in holders),
+        memory_total_bytes=total,
+        holders=len(holders),
+    )
+
+
+def gpu_page(gpu: Gpu, names: Names, used: Mapping[tuple[str, str], str]) -> GPUPage:
+    """A GPU with its shares.
+
+    Args:
+        gpu: the GPU.
+        names: whether the shares of a namespace are named.
+        used: namespace and name of a pod → its use in words.
+    """
+    vgpu, device = gpu.vgpu, gpu.device
+    holders = vgpu.status.holders if vgpu else ()
+    named = [each for each in holders if names(each.namespace)]
+    others = [each for each in holders if not names(each.namespace)]
+    return GPUPage(
+        row=gpu_row(gpu),
+        uuid=device.uuid if device else vgpu.spec.uuid if vgpu else "",
+        model=model_of(gpu),
+        gpuid=vgpu.gpuid if vgpu and _may_read_gpuid(vgpu, named) else "",
+        phase=vgpu.status.phase if vgpu else "",
+        shares=tuple(_rows(named, used)),
+        others=OtherShares(
+            count=len(others),
+            request_micros=sum(each.request_micros for each in others),
+            memory_bytes=sum(each.memory_bytes for each in others),
+        ),
+    )
+
+
+def model_of(gpu: Gpu) -> str:
+    """The model of a GPU, "" if it is unknown."""
+    return gpu.device.model if gpu.device else gpu.vgpu.spec.model if gpu.vgpu else ""
+
+
+def _may_read_gpuid(vgpu: VGPU, named: Sequence[Holder]) -> bool:
+    """A GPUID may be chosen by its first user: it is hidden where all users are strangers."""
+    return not vgpu.status.holders or bool(named)
+
+
+def _rows(holders: Iterable[Holder], used: Mapping[tuple[str, str], str]) -> Iterator[ShareRow]:
+    for each in sorted(holders, key=lambda each: (-each.request_micros, each.namespace, each.name)):
+        yield ShareRow(
+            namespace=each.namespace,
+            name=each.name,
+            share=each.share,
+            request_micros=each.request_micros,
+            limit_micros=each.limit_micros,
+            memory_bytes=each.memory_bytes,
+            affinity=each.affinity,
+            anti_affinity=each.anti_affinity,
+            exclusion=each.exclusion,
+            started=bool(each.pod_uid),
+            used=used.get((each.namespace, each.name), ""),
+        )
+
+
+def _state(node: Node | None) -> str:
+    if node is None:
+        return "Unknown"
+    if node.is_closed:
+        return "Cordoned"
+    return "Ready" if node.ready else "NotReady"
+
+
+def _gpu_state(gpu: Gpu) -> tuple[str, str]:
+    """The state in one word, and what is wrong."""
+    device, vgpu = gpu.device, gpu.vgpu
+    if gpu.partly_seen:
+        return "partly seen", ""
+    if device is not None and not device.gives_shares:
+        return "unhealthy", device.message or "the driver reports it as not healthy"
+    if vgpu is None:
+        return ("whole", "") if device and device.in_use else ("free", "")
+    problem = failure(vgpu)
+    if problem is not None:
+        return "unhealthy", f"{problem.reason}: {problem.message}"
+    if vgpu.status.phase in ("Creating", "Deleting"):
+        return vgpu.status.phase.lower(), ""
+    return ("shared", "") if vgpu.status.holders else ("idle", "")
