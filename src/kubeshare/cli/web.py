@@ -76,6 +76,6 @@ async def _serve(
         await serve(client, chosen, namespaces, port, cluster=context or "", ready=_print_url)
 
 
-def _print_url(url: str) -> None:
+def _print_url(url: str, _: object) -> None:
     click.echo(f"The page is at {url}")
     click.echo("Only who has this URL can open it. Ctrl-C ends it.", err=True)

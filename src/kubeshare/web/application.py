@@ -25,7 +25,7 @@ from kubeshare.web.lookups import Lookups
 from kubeshare.web.sources import Sources
 from kubeshare.web.stream import Stream
 from kubeshare.web.tables import Tables
-from kubeshare.web.views.nodes import gpu_page
+from kubeshare.web.views.nodes import Use, gpu_page
 from kubeshare.web.what_if import read_form
 
 _STATUS: dict[type[Exception], int] = {
@@ -95,7 +95,7 @@ class Pages:
             raise HTTPException(404, f"no GPUs are known of a node {name}")
         gpus = self._tables.gpus(name)
         found = {each.namespace for gpu in gpus if gpu.vgpu for each in gpu.vgpu.status.holders}
-        used: dict[tuple[str, str], str] = {}
+        used: dict[tuple[str, str], Use] = {}
         for namespace in filter(self._sources.names, sorted(found)):
             used |= await self._lookups.used(namespace)
         pages = [gpu_page(gpu, self._sources.names, used) for gpu in gpus]
@@ -122,7 +122,7 @@ class Pages:
             words = f"no {kind} {namespace}/{name} asks for a share, or you may not see it"
             raise HTTPException(404, words)
         used = await self._lookups.used(namespace)
-        return _json({"row": row, "used": used.get((namespace, name), "")})
+        return _json({"row": row, "used": used.get((namespace, name))})
 
     async def events(self, request: Request) -> Response:
         """The latest events, of the cluster or of one object."""

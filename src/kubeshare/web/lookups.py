@@ -20,6 +20,7 @@ from kubeshare.kube.client.errors import ApiError
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import EVENTS
 from kubeshare.web.sources import Sources
+from kubeshare.web.views.nodes import Use
 
 T = TypeVar("T")
 
@@ -138,8 +139,8 @@ class Lookups:
         """
         return await self._events.get(f"{namespace}/{name}")
 
-    async def used(self, namespace: str) -> dict[tuple[str, str], str]:
-        """Namespace and name of each running pod → its use in words; those that are known."""
+    async def used(self, namespace: str) -> dict[tuple[str, str], Use]:
+        """Namespace and name of each running pod → its use; those that are known."""
         try:
             return await self._usage.get(namespace)
         except (ApiError, TimeoutError):
@@ -158,9 +159,9 @@ class Lookups:
             found = nlargest(MOST_EVENTS, [*found, *listed.items], key=lambda row: row.at)
         return found
 
-    async def _read_usage(self, namespace: str) -> dict[tuple[str, str], str]:
+    async def _read_usage(self, namespace: str) -> dict[tuple[str, str], Use]:
         listed = await self._client.list_each(SHARE_USAGES, _used, namespace)
-        return {(namespace, pod): words for pod, words in filter(None, listed.items)}
+        return {(namespace, pod): use for pod, use in filter(None, listed.items)}
 
 
 def _row(event: Event) -> EventRow:
@@ -176,11 +177,11 @@ def _row(event: Event) -> EventRow:
     )
 
 
-def _used(usage: ShareUsage) -> tuple[str, str] | None:
+def _used(usage: ShareUsage) -> tuple[str, Use] | None:
     """The pod of a running grant, and its use since it began; None for another one."""
     status = usage.status
     if status.ended or not status.duration_ns:
         return None
     used = sum(share.used_ns for share in status.shares)
-    share = format_share(round(used * MICROS / status.duration_ns, -4))
-    return status.pod, f"{share} on average until {status.observed_at}"
+    hundredths = round(used * 100 / status.duration_ns)
+    return status.pod, Use(format_share(hundredths * MICROS // 100), status.observed_at)

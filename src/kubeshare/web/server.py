@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import signal
 import socket
+import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Final
@@ -37,7 +38,7 @@ async def serve(  # noqa: PLR0913 - the options of the command
     port: int,
     *,
     cluster: str,
-    ready: Callable[[str], None],
+    ready: Callable[[str, "Server"], None],
 ) -> None:
     """Serve the page until interrupted.
 
@@ -47,7 +48,8 @@ async def serve(  # noqa: PLR0913 - the options of the command
         namespaces: to be shown alone; empty for all that the user may see.
         port: to listen on; 0 for a free one.
         cluster: the name of the cluster, for people.
-        ready: called with the URL, which contains a secret, once it can be opened.
+        ready: called with the URL, which contains a secret, once it can be opened; and with
+            what stops it.
 
     Raises:
         PortTakenError: the port is in use.
@@ -66,7 +68,7 @@ async def serve(  # noqa: PLR0913 - the options of the command
             await sources.wait_for_sync()
             await tables.flush()
             background.append(tasks.create_task(tables.run()))
-            ready(f"http://{ADDRESS}:{listener.getsockname()[1]}/#token={token}")
+            ready(f"http://{ADDRESS}:{listener.getsockname()[1]}/#token={token}", server)
             await server.serve([listener])
             for task in background:
                 task.cancel()
@@ -119,7 +121,9 @@ class Server(uvicorn.Server):
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
         """Stop at an interrupt or SIGTERM; uvicorn would raise them once more."""
-        loop, signals = asyncio.get_running_loop(), (signal.SIGINT, signal.SIGTERM)
+        loop = asyncio.get_running_loop()
+        in_main = threading.current_thread() is threading.main_thread()
+        signals = (signal.SIGINT, signal.SIGTERM) if in_main else ()
         for number in signals:
             loop.add_signal_handler(number, self.stop)
         try:

@@ -17,7 +17,10 @@ LEGEND: Final = """\
   PIX  = across at most one PCIe bridge
   NV#  = across # NVLinks"""
 
-_COLUMN, _ROW, _MARGIN, _BOX = 130, 70, 30, 116
+_COLOURS: Final = {"group": "white", "healthy": "lightgreen", "unhealthy": "salmon"}
+"""The kinds of shapes, which are also their classes in CSS."""
+_ROW, _MARGIN, _GAP, _LEAST, _LETTER = 70, 30, 14, 116, 7
+"""Pixels; a letter of the font is at most so wide."""
 
 
 def matrix_text(topology: NodeTopology) -> str:
@@ -34,10 +37,13 @@ def matrix_text(topology: NodeTopology) -> str:
 def svg(topology: NodeTopology) -> str:
     """The tree as an image: the GPUs in a row at the bottom, their groups above them."""
     shapes = list(_shapes(topology))
-    width = _MARGIN * 2 + _COLUMN * max(1, len(topology.gpus))
+    longest = max((len(word) for shape in shapes for word in shape.words), default=0)
+    box = max(_LEAST, _LETTER * longest + _GAP)
+    column = box + _GAP
+    width = _MARGIN * 2 + column * max(1, len(topology.gpus))
     height = _MARGIN * 2 + _ROW * (1 + max((shape.y for shape in shapes), default=0))
     style = 'font-family="sans-serif" font-size="12" text-anchor="middle"'
-    size = f'width="{width}" height="{height}"'
+    size = f'width="{width}" height="{height}" viewBox="0 0 {width} {height}"'
     lines = [
         f'<svg xmlns="http://www.w3.org/2000/svg" {size} {style}>',
         f"<title>GPUs of {escape(topology.name)}</title>",
@@ -46,13 +52,15 @@ def svg(topology: NodeTopology) -> str:
         if shape.parent is not None:
             x, y = shape.parent
             lines.append(
-                f'<line x1="{_x(x):g}" y1="{_y(y):g}" x2="{_x(shape.x):g}" y2="{_y(shape.y):g}" '
+                f'<line x1="{_x(x, column):g}" y1="{_y(y):g}" '
+                f'x2="{_x(shape.x, column):g}" y2="{_y(shape.y):g}" '
                 'stroke="gray"/>'
             )
     for shape in shapes:
-        x, top = _x(shape.x), _y(shape.y)
-        place = f'x="{x - _BOX / 2:g}" y="{top - 18:g}" width="{_BOX}" height="36" rx="6"'
-        lines.append(f'<rect {place} fill="{shape.colour}" stroke="gray"/>')
+        x, top = _x(shape.x, column), _y(shape.y)
+        place = f'x="{x - box / 2:g}" y="{top - 18:g}" width="{box}" height="36" rx="6"'
+        fill = f'class="{shape.kind}" fill="{_COLOURS[shape.kind]}"'
+        lines.append(f'<rect {place} {fill} stroke="gray"/>')
         first = top + 4 - 7 * (len(shape.words) - 1)
         for line, text in enumerate(shape.words):
             lines.append(f'<text x="{x:g}" y="{first + 14 * line:g}">{escape(text)}</text>')
@@ -66,11 +74,11 @@ class _Shape(NamedTuple):
     y: int
     words: tuple[str, ...]
     parent: tuple[float, int] | None
-    colour: str = "white"
+    kind: str = "group"
 
 
-def _x(column: float) -> float:
-    return _MARGIN + _COLUMN * (column + 0.5)
+def _x(at: float, column: int) -> float:
+    return _MARGIN + column * (at + 0.5)
 
 
 def _y(row: float) -> float:
@@ -95,8 +103,8 @@ def _shapes(topology: NodeTopology) -> Iterator[_Shape]:
         around = topology.tree.around(position)
         words = tuple(word for word in (f"GPU{gpu.index}", gpu.model) if word)
         above = places[around[0]] if around else None
-        colour = "lightgreen" if gpu.healthy else "salmon"
-        yield _Shape(columns[position], bottom, words, above, colour)
+        kind = "healthy" if gpu.healthy else "unhealthy"
+        yield _Shape(columns[position], bottom, words, above, kind)
 
 
 def _columns(topology: NodeTopology) -> dict[int, int]:

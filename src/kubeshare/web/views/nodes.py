@@ -45,8 +45,15 @@ class NodeRow(Struct, frozen=True, kw_only=True, rename="camel"):
     gpus: tuple[GPURow, ...]
 
 
+class Use(Struct, frozen=True):
+    """The GPUs that a pod used on average, from its start until a time (RFC 3339)."""
+
+    share: str
+    at: str
+
+
 class ShareRow(Struct, frozen=True, kw_only=True, rename="camel"):
-    """A share of a GPU; ``used`` is the use in words, "" where it is unknown."""
+    """A share of a GPU; ``used`` is of all GPUs of its pod, None where it is unknown."""
 
     namespace: str
     name: str
@@ -58,7 +65,7 @@ class ShareRow(Struct, frozen=True, kw_only=True, rename="camel"):
     anti_affinity: str
     exclusion: str
     started: bool
-    used: str
+    used: Use | None
 
 
 class OtherShares(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -132,13 +139,13 @@ def gpu_row(gpu: Gpu) -> GPURow:
     )
 
 
-def gpu_page(gpu: Gpu, names: Names, used: Mapping[tuple[str, str], str]) -> GPUPage:
+def gpu_page(gpu: Gpu, names: Names, used: Mapping[tuple[str, str], Use]) -> GPUPage:
     """A GPU with its shares.
 
     Args:
         gpu: the GPU.
         names: whether the shares of a namespace are named.
-        used: namespace and name of a pod → its use in words.
+        used: namespace and name of a pod → its use.
     """
     vgpu, device = gpu.vgpu, gpu.device
     holders = vgpu.status.holders if vgpu else ()
@@ -169,7 +176,7 @@ def _may_read_gpuid(vgpu: VGPU, named: Sequence[Holder]) -> bool:
     return not vgpu.status.holders or bool(named)
 
 
-def _rows(holders: Iterable[Holder], used: Mapping[tuple[str, str], str]) -> Iterator[ShareRow]:
+def _rows(holders: Iterable[Holder], used: Mapping[tuple[str, str], Use]) -> Iterator[ShareRow]:
     for each in sorted(holders, key=lambda each: (-each.request_micros, each.namespace, each.name)):
         yield ShareRow(
             namespace=each.namespace,
@@ -182,7 +189,7 @@ def _rows(holders: Iterable[Holder], used: Mapping[tuple[str, str], str]) -> Ite
             anti_affinity=each.anti_affinity,
             exclusion=each.exclusion,
             started=bool(each.pod_uid),
-            used=used.get((each.namespace, each.name), ""),
+            used=used.get((each.namespace, each.name)),
         )
 
 

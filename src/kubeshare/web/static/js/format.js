@@ -27,6 +27,11 @@ export function age(time, now = Date.now()) {
   return `${Math.floor(seconds / 86400)} d`;
 }
 
+/** What a pod used, null if that is not known. */
+export function use(used) {
+  return used && `${used.share} on average, ${age(used.at)} ago`;
+}
+
 /** `1 share`, `2 shares`. */
 export function count(number, noun) {
   return `${number} ${noun}${number === 1 ? "" : "s"}`;

@@ -1,0 +1,42 @@
+"""Fixtures: the page of a small cluster, and a browser."""
+
+from collections.abc import Iterator
+
+import pytest
+from playwright.sync_api import Browser, Page, sync_playwright
+
+from fakes.web import Served, served, small_cluster
+
+CHROMIUM = "/usr/bin/chromium"
+ARGUMENTS = [
+    *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
+    *("--disable-background-networking", "--disable-component-update", "--no-first-run"),
+]
+
+
+@pytest.fixture
+def page() -> Iterator[Served]:
+    """The page of the small cluster, for a user who may see everything."""
+    with served(small_cluster()) as found:
+        yield found
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """Debian's Chromium."""
+    with sync_playwright() as playwright:
+        found = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
+        yield found
+        found.close()
+
+
+@pytest.fixture
+def tab(browser: Browser) -> Iterator[Page]:
+    """A tab that fails the test if a script throws, or breaks the page's security policy."""
+    context = browser.new_context(viewport={"width": 1200, "height": 760})
+    opened, problems = context.new_page(), list[str]()
+    opened.on("pageerror", lambda error: problems.append(str(error)))
+    opened.on("console", lambda told: problems.append(told.text) if told.type == "error" else None)
+    yield opened
+    context.close()
+    assert not problems
