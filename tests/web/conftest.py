@@ -14,9 +14,16 @@ ARGUMENTS = [
 ]
 
 
-@pytest.fixture
+@pytest.fixture(scope="module")
 def page() -> Iterator[Served]:
-    """The page of the small cluster, for a user who may see everything."""
+    """The page of the small cluster, which no test changes, for who may see everything."""
+    with served(small_cluster()) as found:
+        yield found
+
+
+@pytest.fixture
+def changing() -> Iterator[Served]:
+    """The same, of a cluster of the test's own."""
     with served(small_cluster()) as found:
         yield found
 

@@ -1,8 +1,5 @@
 """What the endpoints of `kubeshare web` answer."""
 
-from typing import Any
-
-import httpx2
 import pytest
 
 from deadlines import eventually
@@ -12,31 +9,25 @@ from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
 
 
-def get(page: Served, path: str, **query: str) -> Any:
-    response = httpx2.get(page.origin + path, headers=page.headers, params=query)
-    assert response.status_code == 200, response.text
-    return response.json()
-
-
 def refusal(page: Served, path: str, **query: str) -> tuple[int, str]:
-    response = httpx2.get(page.origin + path, headers=page.headers, params=query)
+    response = page.get(path, **query)
     return response.status_code, response.json()["error"]
 
 
-def rows(page: Served, table: str) -> dict[str, Any]:
-    return {row["id"]: row for row in get(page, "/api/tables")["tables"][table]}
-
-
 def test_the_tables_have_nodes_pods_and_quotas(page: Served) -> None:
-    found = get(page, "/api/tables")
+    found = page.read("/api/tables")
     assert (found["cluster"], found["namespaces"], found["refused"]) == ("demo", None, [])
     assert found["stale"] == []
-    nodes, pods, quotas = (rows(page, name) for name in ("nodes", "pods", "quotas"))
+    nodes, pods, quotas = (page.rows(name) for name in ("nodes", "pods", "quotas"))
     assert list(nodes) == ["gpu-a", "gpu-b", "gpu-c"]
     states = [gpu["state"] for gpu in nodes["gpu-a"]["gpus"]]
     assert states == ["shared", "shared", *["idle"] * 4, "unhealthy", "free"]
     first = nodes["gpu-a"]["gpus"][0]
-    assert (first["requestMicros"], first["memoryBytes"] >> 30, first["holders"]) == (800_000, 12, 2)
+    assert (first["requestMicros"], first["memoryBytes"] >> 30, first["holders"]) == (
+        800_000,
+        12,
+        2,
+    )
     assert [gpu["state"] for gpu in nodes["gpu-b"]["gpus"]][:3] == ["whole", "whole", "shared"]
     waits = pods["SharePod/serving/reranker"]
     assert (waits["state"], waits["request"], waits["memory"]) == ("waiting", "0.6", "8Gi")
@@ -48,7 +39,7 @@ def test_the_tables_have_nodes_pods_and_quotas(page: Served) -> None:
 
 
 def test_a_node_has_the_shares_of_its_gpus(page: Served) -> None:
-    found = get(page, "/api/nodes/gpu-a")
+    found = page.read("/api/nodes/gpu-a")
     assert (found["driver"], found["mode"], found["drawn"]) == ("580.95", "owned", True)
     gpu = found["gpus"][0]
     assert (gpu["gpuid"], gpu["uuid"]) == ("vgpu-a0", "GPU-gpu-a-0")
@@ -64,67 +55,67 @@ def test_a_node_has_the_shares_of_its_gpus(page: Served) -> None:
 
 
 def test_the_topology_of_a_node_is_drawn(page: Served) -> None:
-    response = httpx2.get(page.origin + "/api/nodes/gpu-a/topology.svg", headers=page.headers)
+    response = page.get("/api/nodes/gpu-a/topology.svg")
     assert response.headers["content-type"].startswith("image/svg+xml")
     assert response.text.count("<rect") == 15
     assert 'class="unhealthy"' in response.text
 
 
 def test_a_pod_is_explained_by_the_scheduler_s_rules(page: Served) -> None:
-    found = get(page, "/api/explain/SharePod/serving/reranker")
+    found = page.read("/api/explain/SharePod/serving/reranker")
     assert found["decision"] == "pending"
     assert found["help"] == "it fits when train-bert leaves gpu-a/vgpu-a0"
     assert found["reasons"]["gpu-a/vgpu-a0"] == "compute 0.2 left, 0.6 asked"
-    held = get(page, "/api/explain/SharePod/research/train-bert")
+    held = page.read("/api/explain/SharePod/research/train-bert")
     assert held["held"] == ["gpu-a/vgpu-a0"]
 
 
 def test_a_pod_has_its_use_and_its_events(page: Served) -> None:
-    found = get(page, "/api/pods/SharePod/research/train-bert")
+    found = page.read("/api/pods/SharePod/research/train-bert")
     assert found["row"]["state"] == "running"
     assert found["used"]["share"] == "0.6"
-    events = get(page, "/api/events", namespace="research", name="train-bert")["events"]
+    events = page.read("/api/events", namespace="research", name="train-bert")["events"]
     assert [event["reason"] for event in events] == ["Bound"]
 
 
 def test_events_are_listed_the_latest_first(page: Served) -> None:
-    events = get(page, "/api/events")["events"]
+    events = page.read("/api/events")["events"]
     assert [event["name"] for event in events] == ["reranker", "huge", "train-bert"]
 
 
-def test_many_readers_cost_the_api_server_one_list(page: Served) -> None:
+def test_many_readers_cost_the_api_server_one_list(changing: Served) -> None:
     for _ in range(5):
-        get(page, "/api/events")
-    asked = [each for each in page.api.requests if each.path.plural == "events"]
+        changing.read("/api/events")
+    asked = [each for each in changing.api.requests if each.path.plural == "events"]
     assert len(asked) == 4  # one for each kind
 
 
-def test_a_plain_pod_that_waits_is_a_row(page: Served) -> None:
-    page.do(add_plain_pod, page.api, "vision", "notebook")
-    row = eventually(lambda: rows(page, "pods").get("Pod/vision/notebook"), "the pod is a row")
-    assert (row["state"], row["request"], row["kind"]) == ("waiting", "0.5", "Pod")  # type: ignore[index]
-    assert get(page, "/api/explain/Pod/vision/notebook")["decision"] == "bound"
+def test_a_plain_pod_that_waits_is_a_row(changing: Served) -> None:
+    changing.do(add_plain_pod, changing.api, "vision", "notebook")
+    row = eventually(lambda: changing.rows("pods").get("Pod/vision/notebook"), "the pod is a row")
+    assert (row["state"], row["request"], row["kind"]) == ("waiting", "0.5", "Pod")
+    assert changing.read("/api/explain/Pod/vision/notebook")["decision"] == "bound"
 
 
-def test_what_is_deleted_is_no_row_any_more(page: Served) -> None:
-    page.do(page.api.remove, SHAREPODS, "huge", "research")
-    eventually(lambda: "SharePod/research/huge" not in rows(page, "pods"), "it is gone")
+def test_what_is_deleted_is_no_row_any_more(changing: Served) -> None:
+    changing.do(changing.api.remove, SHAREPODS, "huge", "research")
+    eventually(lambda: "SharePod/research/huge" not in changing.rows("pods"), "it is gone")
     for kind, name in ((GPUNODES, "gpu-c"), (NODES, "gpu-c")):
-        page.do(page.api.remove, kind, name)
+        changing.do(changing.api.remove, kind, name)
     for index in range(4):
-        page.do(page.api.remove, VGPUS, f"gpu-c-vgpu-c{index}")
-    eventually(lambda: "gpu-c" not in rows(page, "nodes"), "the node is gone")
+        changing.do(changing.api.remove, VGPUS, f"gpu-c-vgpu-c{index}")
+    eventually(lambda: "gpu-c" not in changing.rows("nodes"), "the node is gone")
 
 
 def test_a_form_is_answered_and_nothing_is_written(page: Served) -> None:
     before = page.api.writes
-    fits = get(page, "/api/what-if", request="0.3", memory="2Gi")
+    fits = page.read("/api/what-if", request="0.3", memory="2Gi")
     assert (fits["decision"], fits["created"]) == ("bound", False)
-    never = get(page, "/api/what-if", request="0.5", memory="8Gi", model="H100")
+    never = page.read("/api/what-if", request="0.5", memory="8Gi", model="H100")
     assert never["decision"] == "rejected"
-    full = get(page, "/api/what-if", request="1", count="9")
+    full = page.read("/api/what-if", request="1", count="9")
     assert full["decision"] != "bound"
-    over = get(page, "/api/what-if", request="1", count="2", namespace="research")
+    over = page.read("/api/what-if", request="1", count="2", namespace="research")
     assert over["reasons"]["quota"].startswith("GPUQuota gpus is 2 Tesla V100-SXM2-16GB GPUs")
     assert page.api.writes == before
     assert {each.verb for each in page.api.requests} <= {"get", "list", "watch"}
@@ -134,7 +125,7 @@ def test_a_form_is_answered_and_nothing_is_written(page: Served) -> None:
     ("query", "field", "words"),
     [
         ({}, "request", "is missing"),
-        ({"request": "2"}, "spec.gpu.request", ""),
+        ({"request": "-1"}, "spec.gpu.request", ""),
         ({"request": "0.5", "limit": "0.2"}, "spec.gpu.request", "more than the limit"),
         ({"request": "nan"}, "spec.gpu.request", ""),
         ({"request": "0.5", "memory": "much"}, "spec.gpu.memory", ""),
@@ -149,7 +140,7 @@ def test_a_form_is_answered_and_nothing_is_written(page: Served) -> None:
 def test_a_wrong_value_of_a_form_is_named(
     page: Served, query: dict[str, str], field: str, words: str
 ) -> None:
-    response = httpx2.get(page.origin + "/api/what-if", headers=page.headers, params=query)
+    response = page.get("/api/what-if", **query)
     found = response.json()
     if response.status_code == 200:  # the scheduler's rules say so
         assert (found["decision"], found["field"]) == ("rejected", field)
@@ -178,22 +169,22 @@ def test_what_is_not_there_is_said(page: Served, path: str, status: int, words: 
 
 def test_names_cannot_leave_their_place_in_a_path(page: Served) -> None:
     assert refusal(page, "/api/explain/SharePod/default/..%2F..%2Fnodes")[0] == 404
-    assert httpx2.get(page.origin + "/static/..%2Fserver.py").status_code == 404
+    assert page.http.get("/static/..%2Fserver.py").status_code == 404
 
 
 def test_nothing_but_reading_is_possible(page: Served) -> None:
     for method in ("POST", "PUT", "DELETE", "PATCH"):
-        response = httpx2.request(method, page.origin + "/api/tables", headers=page.headers)
+        response = page.http.request(method, "/api/tables", headers=page.headers)
         assert response.status_code == 405
 
 
 def test_one_namespace_is_shown_where_that_is_asked() -> None:
     with served(small_cluster(), "research") as page:
-        assert {row["namespace"] for row in rows(page, "pods").values()} == {"research"}
-        gpu = get(page, "/api/nodes/gpu-a")["gpus"][0]
+        assert {row["namespace"] for row in page.rows("pods").values()} == {"research"}
+        gpu = page.read("/api/nodes/gpu-a")["gpus"][0]
         assert [share["name"] for share in gpu["shares"]] == ["train-bert"]
         assert gpu["others"] == {"count": 1, "requestMicros": 300_000, "memoryBytes": 4 << 30}
         assert refusal(page, "/api/events", namespace="serving", name="ranker")[0] == 403
         assert refusal(page, "/api/explain/SharePod/serving/ranker")[0] == 403
-        hidden = get(page, "/api/nodes/gpu-b")["gpus"][2]
+        hidden = page.read("/api/nodes/gpu-b")["gpus"][2]
         assert (hidden["gpuid"], hidden["others"]["count"]) == ("", 1)

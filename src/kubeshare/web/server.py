@@ -87,6 +87,7 @@ def listen(port: int) -> Iterator[socket.socket]:
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_MILLISECONDS)
         try:
             listener.bind((ADDRESS, port))
+            listener.listen()  # a browser that comes before the application waits for it
         except OSError as error:
             raise PortTakenError(
                 f"port {port} of {ADDRESS} cannot be used ({error.strerror}): "

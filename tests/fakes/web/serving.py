@@ -7,6 +7,8 @@ from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
 
+import httpx2
+
 from deadlines import DEADLINE_S
 from kubeshare.core.policies import policy
 from kubeshare.simulator.control import Authorizer, FakeApiServer
@@ -21,22 +23,39 @@ class Served:
     Attributes:
         url: with the token.
         api: the API server behind it.
+        http: asks as anybody on this machine.
     """
 
-    def __init__(self, api: FakeApiServer, loop: asyncio.AbstractEventLoop, url: str) -> None:
+    def __init__(
+        self, api: FakeApiServer, loop: asyncio.AbstractEventLoop, url: str, http: httpx2.Client
+    ) -> None:
         self.api = api
         self.url = url
+        self.http = http
         self._loop = loop
-
-    @property
-    def origin(self) -> str:
-        """The URL without path and token."""
-        return self.url.partition("/#")[0]
 
     @property
     def headers(self) -> dict[str, str]:
         """Those of who knows the token."""
         return {"authorization": f"Bearer {self.url.partition('=')[2]}"}
+
+    def get(self, path: str, **query: str) -> httpx2.Response:
+        """The response to who knows the token."""
+        return self.http.get(path, headers=self.headers, params=query or None)
+
+    def read(self, path: str, **query: str) -> Any:
+        """What the JSON of that response says; it is no refusal."""
+        response = self.get(path, **query)
+        assert response.status_code == 200, response.text
+        return response.json()
+
+    def rows(self, table: str) -> dict[str, Any]:
+        """The rows of a table by their ids."""
+        return {row["id"]: row for row in self.read("/api/tables")["tables"][table]}
+
+    def stream(self) -> Any:
+        """Opens the stream of changes."""
+        return self.http.stream("GET", "/api/stream", headers=self.headers)
 
     def do(self, change: Callable[..., T], *arguments: Any, **more: Any) -> T:
         """Call a function in the thread of the API server, as another actor would."""
@@ -61,7 +80,12 @@ def served(
     try:
         url, server, loop = started.result(DEADLINE_S)
         try:
-            yield Served(api, loop, url)
+            origin = url.partition("/#")[0]
+            limits = httpx2.Limits(max_connections=None)
+            with httpx2.Client(
+                base_url=origin, verify=False, trust_env=False, limits=limits, timeout=DEADLINE_S
+            ) as http:
+                yield Served(api, loop, url, http)
         finally:
             loop.call_soon_threadsafe(server.stop)
     finally:

@@ -33,14 +33,23 @@ export function whatIfView() {
     for (const input of form.querySelectorAll("input")) input.removeAttribute("aria-invalid");
     fill(answer, element("p", { class: "quiet" }, "Asking…"));
     try {
-      fill(answer, explanation(await readJson(`/api/what-if?${new URLSearchParams(given)}`)));
+      const found = await readJson(`/api/what-if?${new URLSearchParams(given)}`);
+      fill(answer, explanation(found));
+      mark(found.field);
     } catch (error) {
-      const wrong = form.elements.namedItem(error.field);
-      wrong?.setAttribute("aria-invalid", "true");
-      wrong?.focus();
+      mark(error.field);
       fill(answer, element("p", { class: "problem" }, error.field && element("strong", {}, `${error.field}: `), error.message));
     }
   }
+
+  /** @param {string} field of the form, or of the manifest that it stands for */
+  function mark(field) {
+    const wrong = field && form.elements.namedItem(field.split(".").pop());
+    if (!wrong) return;
+    wrong.setAttribute("aria-invalid", "true");
+    wrong.focus();
+  }
+
   const words = "Where would a SharePod go now? The scheduler's own rules answer. Nothing is written.";
   return { title: "What if", main: [element("h1", {}, "What if"), element("p", {}, words), form, answer], update: () => {} };
 }
