@@ -30,9 +30,9 @@ debian = if test "$$(id -u)" = 0 && command -v apt-get > /dev/null; \
     DEBIAN_FRONTEND=noninteractive apt-get install -qq --yes --no-install-recommends $(1) > /dev/null; \
   else echo "install $(1) (Debian's names), and run this again" >&2; false; fi
 
-.PHONY: help gcc headers jq buildah prometheus setup native native-aarch64 sanitizers lint lint-style lint-types lint-layers lint-native format \
+.PHONY: help gcc headers jq buildah prometheus chromium setup native native-aarch64 sanitizers lint lint-style lint-types lint-layers lint-native format \
   test-fast test test-parallel test-lab test-lab-nodes test-lab-booting test-serial test-frameworks flaky fault-matrix prove mutants \
-  bench bench-cluster bench-lab bench-gpu gpu-tree demo pythons image release docs clean requirements
+  bench bench-cluster bench-lab bench-gpu gpu-tree demo screenshots pythons image release docs clean requirements
 
 help: ## list the targets
 	@grep -hE '^[a-z0-9-]+:.*##' $(MAKEFILE_LIST) | awk -F ':.*## ' '{printf "  make %-14s %s\n", $$1, $$2}'
@@ -95,6 +95,10 @@ buildah:
 prometheus:
 	@{ command -v prometheus && command -v promtool; } > /dev/null || { $(call debian,prometheus); }
 
+# The page of `kubeshare web` is opened with it.
+chromium:
+	@command -v chromium > /dev/null || { $(call debian,chromium); }
+
 lint: native gcc ## ruff, mypy, layers, C format and warnings
 	@$(MAKE) --no-print-directory -j2 --output-sync=target lint-types lint-style lint-layers lint-native
 
@@ -123,7 +127,7 @@ test-fast: native ## the tests that need no root, no network and no lab (under a
 
 # All phases run whatever the others found; the exit status says whether one failed. The labs mostly
 # wait, so the parallel phase runs beside them, in the background.
-test: lint sanitizers jq prometheus buildah ## everything that can be tested here: lint, fast, slow, API server, lab (ARGS="tests/core -k gang": a part)
+test: lint sanitizers jq prometheus buildah chromium ## everything that can be tested here: lint, fast, slow, API server, lab (ARGS="tests/core -k gang": a part)
 ifeq ($(strip $(ARGS)),)
 	@failed=; \
 	$(MAKE) --no-print-directory -k -j4 test-parallel test-lab test-lab-nodes test-lab-booting || failed="$$failed parallel or lab"; \
@@ -211,6 +215,9 @@ bench-gpu: native ## figures 5, 6, 7 and 12 on this machine's GPU in nine minute
 
 gpu-tree: native ## pack dist/kubeshare-gpu.tar.gz: the same for a GPU machine without network, pip and make
 	$(PYTHON) tools/gpu_tree.py
+
+screenshots: setup chromium ## take the screenshots of docs/web.md anew
+	PYTHONPATH=tests $(PYTHON) tools/screenshots.py
 
 demo: native ## watch three pods share one GPU on a real Kubernetes (DEMO=gpushare: by memory; DEMO=gaia: by links; DEMO=operate: with Helm; KEEP=1 keeps it, KUBECONFIG=… uses yours)
 	$(PYTHON) -m kubeshare.demo $(DEMO) $(if $(KEEP),--keep) $(if $(CLUSTER),--kubeconfig $(CLUSTER))

@@ -6,12 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from fakes.web import Served, served, small_cluster
-
-CHROMIUM = "/usr/bin/chromium"
-ARGUMENTS = [
-    *("--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage"),
-    *("--disable-background-networking", "--disable-component-update", "--no-first-run"),
-]
+from fakes.web.browser import ARGUMENTS, CHROMIUM
 
 
 @pytest.fixture(scope="module")

@@ -1,43 +1,14 @@
 """What users see whose rights are for some namespaces only."""
 
-from typing import Any
-
 import pytest
 
 from deadlines import eventually
 from fakes.web import served, small_cluster
 from fakes.web.cluster import add_share, add_vgpu
+from fakes.web.rights import rights
 from kubeshare.explain.cluster_reader import NotInstalledError
 from kubeshare.kube.client.errors import UnreachableError
-from kubeshare.simulator.control import Authorizer, FakeApiServer, Fault
-
-NAMESPACED = (
-    ("kubeshare.nthu", ("sharepods", "gpuquotas", "shareusages")),
-    ("", ("pods", "resourcequotas")),
-    ("events.k8s.io", ("events",)),
-)
-CLUSTER = (("kubeshare.nthu", ("vgpus", "gpunodes")), ("", ("nodes",)))
-
-
-def rights(namespace: str, *, cluster: bool = False) -> Authorizer:
-    """Those of the role `view` in one namespace, and with ``cluster`` of who may see the GPUs."""
-    verbs = ["get", "list", "watch"]
-    manifests: list[dict[str, Any]] = []
-
-    def grant(kind: str, where: str, groups: tuple[tuple[str, tuple[str, ...]], ...]) -> None:
-        metadata = {"name": "r", "namespace": where}
-        rules = [
-            {"apiGroups": [group], "resources": list(plurals), "verbs": verbs}
-            for group, plurals in groups
-        ]
-        binding = {"subjects": [{"name": "user"}], "roleRef": {"kind": kind, "name": "r"}}
-        manifests.append({"kind": kind, "metadata": metadata, "rules": rules})
-        manifests.append({"kind": f"{kind}Binding", "metadata": metadata} | binding)
-
-    grant("Role", namespace, NAMESPACED)
-    if cluster:
-        grant("ClusterRole", "", CLUSTER)
-    return Authorizer(manifests, "user")
+from kubeshare.simulator.control import FakeApiServer, Fault
 
 
 def test_a_user_of_one_namespace_sees_their_own_shares_alone() -> None:

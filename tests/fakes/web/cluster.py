@@ -32,7 +32,7 @@ def add_node(
     unhealthy: tuple[int, ...] = (),
     in_use: tuple[int, ...] = (),
     ready: str = "True",
-    owned: bool = True,
+    linked: bool = True,
 ) -> None:
     """A node with so many GPUs, linked as in a DGX."""
     devices = [
@@ -51,7 +51,7 @@ def add_node(
     links = [
         {"a": a, "b": b, "link": DGX.get(frozenset((a, b)), "PIX" if a // 4 == b // 4 else "SYS")}
         for b in range(gpus)
-        for a in range(b)
+        for a in range(b if linked else 0)
     ]
     status = {
         "allocatable": {"nvidia.com/gpu": str(gpus), "cpu": "64", "memory": "256Gi", "pods": "110"},
@@ -61,7 +61,7 @@ def add_node(
     spec = {"devices": devices, "links": links, "driverVersion": "580.95", "count": gpus}
     spec |= {"supportsOwned": True, "supportsShares": True}
     condition = {"type": "Owned", "status": "True", "reason": "Owned", "message": ""}
-    mode = {"mode": "owned", "conditions": [condition]} if owned else {"mode": "shared"}
+    mode = {"mode": "owned", "conditions": [condition]}
     server.seed(GPUNODES, {"metadata": {"name": name}, "spec": spec, "status": mode})
 
 
@@ -123,7 +123,7 @@ def small_cluster() -> FakeApiServer:
     """Three nodes, eight SharePods of which two wait, quotas, events and accounts."""
     server = FakeApiServer()
     add_node(server, "gpu-a", unhealthy=(6,))
-    add_node(server, "gpu-b", in_use=(0, 1), owned=False)
+    add_node(server, "gpu-b", in_use=(0, 1))
     add_node(server, "gpu-c", 4, A100)
     running = [
         ("gpu-a", 0, [("research", "train-bert", "0.5", 8), ("serving", "ranker", "0.3", 4)]),
@@ -198,7 +198,7 @@ def large_cluster(nodes: int = 5000) -> FakeApiServer:
     server = FakeApiServer()
     for number in range(nodes):
         name = f"node-{number}"
-        add_node(server, name)
+        add_node(server, name, linked=False)
         if number % 10 == 0:
             held = manifests.holder(f"u{number}", "a", requestMicros=400_000, memoryBytes=GIB)
             add_vgpu(server, name, 0, held)

@@ -32,6 +32,7 @@ function show() {
   view?.close?.();
   view = route();
   fill(main, notice(), view.main);
+  main.dataset.view = location.hash;
   document.title = `${view.title} · KubeShare`;
   const section = location.hash.split("/")[1] || "nodes";
   for (const link of document.querySelectorAll("nav a")) {

@@ -11,7 +11,7 @@ export function nodesView() {
   const filter = element("input", {
     type: "search", id: "filter", placeholder: "Name, model or state", autocomplete: "off", input: () => update(null),
   });
-  const rows = new VirtualTable("Nodes", "nodes", ["Node", "State", "GPUs", "", "Requested", "Shares"], cells);
+  const rows = new VirtualTable("Nodes", "nodes", ["Node", "State", "GPUs", "Each GPU", "Requested", "Shares"], cells);
   const main = [
     element("div", { class: "title" }, element("h1", {}, "GPUs"),
       element("label", { for: "filter" }, "Filter ", filter)),
