@@ -7,6 +7,7 @@ from fakes.web import Served, served
 from fakes.web.cluster import add_plain_pod, small_cluster
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.kube.resources import NODES
+from kubeshare.simulator.control import Fault
 
 
 def refusal(page: Served, path: str, **query: str) -> tuple[int, str]:
@@ -176,6 +177,41 @@ def test_nothing_but_reading_is_possible(page: Served) -> None:
     for method in ("POST", "PUT", "DELETE", "PATCH"):
         response = page.http.request(method, "/api/tables", headers=page.headers)
         assert response.status_code == 405
+
+
+def test_an_object_that_cannot_be_read_hides_no_other(changing: Served) -> None:
+    odd = {"metadata": {"name": "odd", "namespace": "a"}, "spec": {"gpu": {"request": "0.1"}}}
+    changing.do(changing.api.seed, SHAREPODS, odd | {"status": {"gpus": 3}})
+    changing.do(add_plain_pod, changing.api, "vision", "notebook")
+    eventually(lambda: "Pod/vision/notebook" in changing.rows("pods"), "the pod is a row")
+    assert "SharePod/a/odd" not in changing.rows("pods")
+
+
+def test_an_error_of_the_program_is_one_line(
+    page: Served, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
+) -> None:
+    def fail(_: object) -> str:
+        raise KeyError("x")
+
+    monkeypatch.setattr("kubeshare.web.application.svg", fail)
+    response = page.get("/api/nodes/gpu-a/topology.svg")
+    assert (response.status_code, response.json()) == (
+        500,
+        {"error": "internal error: KeyError: 'x'"},
+    )
+    assert "content-security-policy" in response.headers
+    assert "Traceback" not in capfd.readouterr().err
+
+
+def test_a_question_too_many_is_refused(page: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubeshare.web.decisions.MOST_WAITING", 0)
+    status, words = refusal(page, "/api/what-if", request="0.5")
+    assert (status, words) == (503, "many questions are being answered: try again in a moment")
+
+
+def test_an_api_server_that_fails_is_said_so(changing: Served) -> None:
+    changing.do(changing.api.inject, Fault.answer(500), verb="list", resource="events")
+    assert refusal(changing, "/api/events")[0] == 502
 
 
 def test_one_namespace_is_shown_where_that_is_asked() -> None:

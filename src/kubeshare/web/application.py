@@ -3,9 +3,9 @@
 from typing import Any
 
 import msgspec
+import structlog
 from starlette.applications import Starlette
 from starlette.exceptions import HTTPException
-from starlette.middleware import Middleware
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Route
@@ -27,6 +27,8 @@ from kubeshare.web.stream import Stream
 from kubeshare.web.tables import Tables
 from kubeshare.web.views.nodes import Use, gpu_page
 from kubeshare.web.what_if import read_form
+
+log = structlog.get_logger(__name__)
 
 _STATUS: dict[type[Exception], int] = {
     BusyError: 503,
@@ -146,7 +148,7 @@ class Pages:
         return _json(await self._decisions.try_out(sharepod))
 
 
-def application(pages: Pages, token: str) -> Starlette:
+def application(pages: Pages, token: str) -> Guard:
     """The application; who knows the token may ask."""
     files = StaticFiles()
     routes = [
@@ -161,12 +163,10 @@ def application(pages: Pages, token: str) -> Starlette:
         Route("/api/explain/{kind}/{namespace}/{name}", pages.explain),
         Route("/api/what-if", pages.what_if),
     ]
-    handlers: dict[Any, Any] = dict.fromkeys(_STATUS, _refuse) | {HTTPException: _not_found}
-    return Starlette(
-        routes=routes,
-        middleware=[Middleware(Guard, token=token)],
-        exception_handlers=handlers,
-    )
+    handlers: dict[Any, Any] = dict.fromkeys(_STATUS, _refuse)
+    handlers |= {HTTPException: _not_found, Exception: _failed}
+    # Outside of all else, so that also an internal error has its headers.
+    return Guard(Starlette(routes=routes, exception_handlers=handlers), token=token)
 
 
 def _json(fields: object, status: int = 200) -> Response:
@@ -183,6 +183,13 @@ async def _refuse(_: Request, error: Exception) -> Response:
     if isinstance(error, InvalidValueError):
         fields |= {"error": error.message, "field": error.field}
     return _json(fields, status)
+
+
+async def _failed(request: Request, error: Exception) -> Response:
+    """An error of this program: one line for people, and in the log."""
+    words = f"internal error: {type(error).__name__}: {error}"
+    log.error("a request failed", path=request.url.path, error=words)
+    return _json({"error": words}, 500)
 
 
 async def _not_found(_: Request, error: HTTPException) -> Response:

@@ -108,6 +108,7 @@ class Server(uvicorn.Server):
         config = uvicorn.Config(
             app,
             log_config=None,
+            log_level="critical",  # the application says in one line what failed
             access_log=False,
             lifespan="off",
             ws="none",

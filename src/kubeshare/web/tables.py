@@ -5,6 +5,7 @@ from collections.abc import Callable
 from typing import Any, Final
 
 import msgspec
+import structlog
 
 from kubeshare.api.demands import Demands
 from kubeshare.kube.cache.store import Change
@@ -27,6 +28,9 @@ _NODE: Final = "of node"
 
 Dirty = tuple[str, str, str, str]
 """A row to compute: its table, and kind, namespace and name of its object."""
+
+
+log = structlog.get_logger(__name__)
 
 
 class Tables:
@@ -86,7 +90,11 @@ class Tables:
         changed: dict[str, dict[str, list[Any]]] = {}
         count = 0
         for number, each in enumerate(dirty, start=1):
-            table, row_id, row = self._compute(each)
+            try:
+                table, row_id, row = self._compute(each)
+            except msgspec.ValidationError as error:  # it passed the schema of another version
+                log.warning("an object cannot be shown", object=each, error=str(error))
+                continue
             if self._replace(table, row_id, row):
                 delta = changed.setdefault(table, {"rows": [], "gone": []})
                 delta["gone" if row is None else "rows"].append(row_id if row is None else row)

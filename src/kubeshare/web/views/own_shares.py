@@ -2,7 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 
-from msgspec import Struct
+from msgspec import Struct, ValidationError
 
 from kubeshare.api import sharepods
 from kubeshare.api.demands import Demands
@@ -45,7 +45,10 @@ def _vgpu(node: str, owns: list[_Own]) -> VGPU:
 
 
 def _own(raw: Raw, demands: Demands) -> Iterator[_Own]:
-    found = sharepods.view(raw)
+    try:
+        found = sharepods.view(raw)
+    except ValidationError:  # it passed the schema of another version
+        return
     if found.status.phase in TERMINAL_PHASES:
         return
     try:
