@@ -90,6 +90,7 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.mark.slow
 def test_the_wheel_works_alone_and_names_what_the_lab_needs(wheel: Path, tmp_path: Path) -> None:
     release.check_wheel(wheel)
+    assert "kubeshare/web/static/js/main.js" in zipfile.ZipFile(wheel).namelist()
     zipfile.ZipFile(wheel).extractall(tmp_path / "installed")
 
     def run(*arguments: str) -> "subprocess.CompletedProcess[str]":

@@ -4,10 +4,11 @@ import pytest
 
 from deadlines import eventually
 from fakes.web import served, small_cluster
-from fakes.web.cluster import add_share, add_vgpu
+from fakes.web.cluster import add_plain_pod, add_share, add_vgpu
 from fakes.web.rights import rights
 from kubeshare.explain.cluster_reader import NotInstalledError
 from kubeshare.kube.client.errors import UnreachableError
+from kubeshare.kube.resources import PODS
 from kubeshare.simulator.control import FakeApiServer, Fault
 
 
@@ -38,6 +39,22 @@ def test_their_rows_follow_what_changes() -> None:
             return [row["id"] for row in found["tables"]["nodes"]]
 
         eventually(lambda: "gpu-c" in nodes(), "the node of the new SharePod is a row")
+
+
+def test_shares_of_their_plain_pods_are_beside_those_of_their_sharepods() -> None:
+    server = small_cluster()
+    add_plain_pod(server, "research", "notebook", "gpu-a", "vgpu-a0")
+    add_plain_pod(server, "serving", "other", "gpu-a", "vgpu-a0")
+    with served(server, rights=rights("research"), home="research") as page:
+        gpu = page.read("/api/nodes/gpu-a")["gpus"][0]
+        assert (gpu["gpuid"], gpu["uuid"]) == ("vgpu-a0", "GPU-gpu-a-0")
+        assert [share["name"] for share in gpu["shares"]] == ["notebook", "train-bert"]
+        page.do(server.remove, PODS, "notebook", "research")
+
+        def shares() -> int:
+            return int(page.rows("nodes")["gpu-a"]["gpus"][0]["holders"])
+
+        eventually(lambda: shares() == 1, "the share of the pod that was deleted is gone")
 
 
 def test_who_may_see_the_gpus_sees_how_much_others_have_and_not_who() -> None:

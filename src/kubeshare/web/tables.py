@@ -16,6 +16,7 @@ from kubeshare.web.sources import Sources
 from kubeshare.web.views import pods, quotas
 from kubeshare.web.views.nodes import Gpu, NodeRow, gpus_of, node_row
 from kubeshare.web.views.own_shares import own_gpus
+from kubeshare.web.views.pods import is_plain
 
 INTERVAL: Final = 0.25
 """Seconds in which changes are collected."""
@@ -56,6 +57,8 @@ class Tables:
         self._partly = not sources.vgpus.reflectors
         sources.vgpus.add_index(_NODE, lambda vgpu: [vgpu.spec.node_name])
         sources.sharepods.add_index(_NODE, lambda raw: [_node_of(raw)])
+        if self._partly:
+            sources.pods.add_index(_NODE, lambda pod: [pod.spec.node_name] if is_plain(pod) else [])
         self._subscribe()
 
     def encoded(self) -> bytes:
@@ -73,7 +76,9 @@ class Tables:
         """The GPUs of a node, as far as the user may see them."""
         sources = self._sources
         if self._partly:
-            return own_gpus(node, sources.sharepods.by_index(_NODE, node), self._demands)
+            plain = sources.pods.by_index(_NODE, node)
+            found = sources.sharepods.by_index(_NODE, node)
+            return own_gpus(node, found, plain, self._demands)
         return gpus_of(sources.gpunodes.get(node), sources.vgpus.by_index(_NODE, node))
 
     async def run(self) -> None:
@@ -159,6 +164,8 @@ class Tables:
     def _on_pod(self, change: Change[Any]) -> None:
         if self._sources.names(change.key.namespace):
             self._mark("pods", pods.POD, change.key)
+            if self._partly and is_plain(change.object) and change.object.spec.node_name:
+                self._mark_node(change.object.spec.node_name)
 
     def _on_sharepod(self, change: Change[Any]) -> None:
         self._mark("pods", pods.SHAREPOD, change.key)

@@ -205,15 +205,20 @@ def large_cluster(nodes: int = 5000) -> FakeApiServer:
     return server
 
 
-def add_plain_pod(server: FakeApiServer, namespace: str, name: str) -> None:
-    """A gated pod that asks for a share by its annotations."""
-    metadata = {
+def add_plain_pod(
+    server: FakeApiServer, namespace: str, name: str, node: str = "", gpuid: str = ""
+) -> None:
+    """A pod that asks for a share by its annotations; gated, or running on a node."""
+    metadata: Raw = {
         "namespace": namespace,
         "labels": {"kubeshare.nthu/role": "pod"},
         "annotations": {"kubeshare.nthu/request": "0.5", "kubeshare.nthu/memory": "1Gi"},
         "creationTimestamp": ago(minutes=1),
     }
     limits = {"kubeshare.nthu/vgpu": "1"}
-    gates = [{"name": "kubeshare.nthu/gpu"}]
-    made = manifests.pod(name, limits, metadata=metadata, schedulingGates=gates)
-    server.seed(PODS, made | {"status": {"phase": "Pending"}})
+    spec: Raw = {"schedulingGates": [{"name": "kubeshare.nthu/gpu"}]}
+    if node:
+        metadata["annotations"] |= {"kubeshare.nthu/gpuids": gpuid, "kubeshare.nthu/node": node}
+        spec = {"nodeName": node}
+    made = manifests.pod(name, limits, metadata=metadata, **spec)
+    server.seed(PODS, made | {"status": {"phase": "Running" if node else "Pending"}})

@@ -81,7 +81,8 @@ def served(
         url, server, loop = started.result(DEADLINE_S)
         try:
             origin = url.partition("/#")[0]
-            limits = httpx2.Limits(max_connections=None)
+            # A connection that is used again may be one that the server is just closing.
+            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
             with httpx2.Client(
                 base_url=origin, verify=False, trust_env=False, limits=limits, timeout=DEADLINE_S
             ) as http:

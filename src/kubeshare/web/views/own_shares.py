@@ -1,12 +1,13 @@
-"""Derives GPUs from SharePods, for users who may not see vGPUs."""
+"""Derives GPUs from their users, for people who may not see vGPUs."""
 
 from collections.abc import Iterable, Iterator
+from itertools import chain
 
-from msgspec import Struct, ValidationError
+from msgspec import Struct, ValidationError, to_builtins
 
 from kubeshare.api import sharepods
 from kubeshare.api.demands import Demands
-from kubeshare.api.types.core_v1 import TERMINAL_PHASES
+from kubeshare.api.types.core_v1 import TERMINAL_PHASES, Pod
 from kubeshare.api.types.v1 import VGPU, AllocatedGPU, Holder, VGPUSpec, VGPUStatus
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
@@ -20,23 +21,26 @@ class _Own(Struct, frozen=True):
     holder: Holder
 
 
-def own_gpus(node: str, found: Iterable[Raw], demands: Demands) -> list[Gpu]:
-    """The GPUs of a node as the SharePods there name them, with their shares alone.
+def own_gpus(node: str, found: Iterable[Raw], plain: Iterable[Pod], demands: Demands) -> list[Gpu]:
+    """The GPUs of a node as the SharePods and pods there name them, with their shares alone.
 
     Args:
         node: the node.
         found: the SharePods on it.
+        plain: the plain pods on it that ask for shares.
         demands: parses what they ask for.
     """
     by_id: dict[str, list[_Own]] = {}
-    for raw in found:
-        for own in _own(raw, demands):
-            by_id.setdefault(own.gpu.id, []).append(own)
+    of_sharepods = (own for raw in found for own in _of_sharepod(raw, demands))
+    of_pods = (own for pod in plain for own in _of_pod(pod, demands))
+    for own in chain(of_sharepods, of_pods):
+        by_id.setdefault(own.gpu.id, []).append(own)
     return [Gpu(None, _vgpu(node, owns), partly_seen=True) for _, owns in sorted(by_id.items())]
 
 
 def _vgpu(node: str, owns: list[_Own]) -> VGPU:
-    gpu = owns[0].gpu
+    # A SharePod knows more of its GPU than a pod does.
+    gpu = max((own.gpu for own in owns), key=lambda gpu: gpu.uuid)
     return VGPU(
         metadata=ObjectMeta(name=gpu.id),
         spec=VGPUSpec(node_name=node, gpuid=gpu.id, uuid=gpu.uuid, model=gpu.model),
@@ -44,22 +48,27 @@ def _vgpu(node: str, owns: list[_Own]) -> VGPU:
     )
 
 
-def _own(raw: Raw, demands: Demands) -> Iterator[_Own]:
+def _of_sharepod(raw: Raw, demands: Demands) -> Iterator[_Own]:
     try:
-        found = sharepods.view(raw)
-    except ValidationError:  # it passed the schema of another version
+        found, demand = sharepods.view(raw), demands.of_sharepod(raw)
+    except (InvalidValueError, ValidationError):  # the latter passed another version's schema
         return
-    if found.status.phase in TERMINAL_PHASES:
+    if demand is None or found.status.phase in TERMINAL_PHASES:
         return
+    holder = _holder(found.metadata, demand, started=bool(found.status.start_time))
+    gpus = found.status.gpus or [AllocatedGPU(id=gpuid) for gpuid in sharepods.gpuids(found)]
+    yield from (_Own(gpu, holder) for gpu in gpus)
+
+
+def _of_pod(pod: Pod, demands: Demands) -> Iterator[_Own]:
     try:
-        demand = demands.of_sharepod(raw)
+        demand = demands.of_pod(to_builtins(pod))
     except InvalidValueError:
         return
-    if demand is None:
+    if demand is None or pod.terminal:
         return
-    gpus = found.status.gpus or [AllocatedGPU(id=gpuid) for gpuid in sharepods.gpuids(found)]
-    for gpu in gpus:
-        yield _Own(gpu, _holder(found.metadata, demand, started=bool(found.status.start_time)))
+    holder = _holder(pod.metadata, demand, started=pod.status.phase == "Running")
+    yield from (_Own(AllocatedGPU(id=gpuid), holder) for gpuid in pod.gpuids)
 
 
 def _holder(metadata: ObjectMeta, demand: Demand, *, started: bool) -> Holder:

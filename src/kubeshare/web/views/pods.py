@@ -97,7 +97,7 @@ def sharepod_row(raw: Raw, demands: Demands) -> PodRow | None:
 
 def pod_row(pod: Pod, demands: Demands) -> PodRow | None:
     """The row of a plain pod; None if it asks for no share, or has a SharePod that does."""
-    if pod.metadata.labels.get(LABEL_ROLE) != ROLE_POD:
+    if not is_plain(pod):
         return None
     demand, problem = _demand(to_builtins(pod), demands, of_pod=True)
     if demand is None and problem is None:
@@ -120,6 +120,11 @@ def pod_row(pod: Pod, demands: Demands) -> PodRow | None:
         node=pod.spec.node_name,
         gpuids=pod.gpuids,
     )
+
+
+def is_plain(pod: Pod) -> bool:
+    """Whether a pod asks for shares itself, by the label that admission gives it."""
+    return pod.metadata.labels.get(LABEL_ROLE) == ROLE_POD
 
 
 def _demand(
