@@ -23,7 +23,7 @@ class Shot(NamedTuple):
 
 
 SHOTS: Final = (
-    Shot("web-gpus", "nodes", ".strip"),
+    Shot("web-gpus", "nodes", ".strip", height=390),
     Shot("web-node", "nodes/gpu-a", "svg", height=1560),
     Shot("web-pod", "pods/SharePod/serving/reranker", ".help", "dark", height=880),
 )

@@ -14,7 +14,7 @@ from fakes.web.cluster import add_share, add_vgpu
 from fakes.web.rights import rights
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS
 
-pytestmark = pytest.mark.slow
+pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("chromium")]
 
 expect.set_options(timeout=DEADLINE_S * 1000)
 

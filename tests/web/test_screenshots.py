@@ -11,6 +11,7 @@ MOST_BYTES = 200_000
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("chromium")
 def test_each_screenshot_is_taken_and_small(tmp_path: Path, browser: Browser) -> None:
     taken = screenshots.take(tmp_path, browser)
     assert [file.name for file in taken] == sorted(each.name for each in _committed())
