@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubeshare.cli.gpu_shares import (
+from kubeshare.cli.run.gpu_shares import (
     Held,
     NoRoomError,
     attempts,

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kubeshare.cli.main import main
-from kubeshare.cli.plan import answers
+from kubeshare.cli.plan.command import answers
 from kubeshare.dialects.scenario.scenario import read_scenario
 from kubeshare.dialects.scenario.yaml_events import MAX_BYTES
 

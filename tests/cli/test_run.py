@@ -10,7 +10,7 @@ import pytest
 from cli.conftest import FAKE, Machine
 from deadlines import DEADLINE_S, eventually
 from kubeshare import native
-from kubeshare.cli.run import parse_quota
+from kubeshare.cli.run.command import parse_quota
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.tokens.wire.protocol import CLAIM_FOLDER_ENV
 from tokens.helpers import Page

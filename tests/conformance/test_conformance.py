@@ -13,7 +13,7 @@ import pytest
 from click.testing import CliRunner
 
 from deadlines import DEADLINE_S
-from kubeshare.cli.plan import plan
+from kubeshare.cli.plan.command import plan
 
 HERE = Path(__file__).parent
 SCENARIOS = sorted(HERE.glob("*/*.yaml"))

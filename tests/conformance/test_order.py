@@ -8,7 +8,7 @@ import yaml
 from click.testing import CliRunner
 
 import samples
-from kubeshare.cli.plan import plan
+from kubeshare.cli.plan.command import plan
 
 SCENARIOS = sorted(Path(__file__).parent.glob("*/*.yaml"))
 SHUFFLES = -(-samples.count(whole=1000, sample=300) // len(SCENARIOS))

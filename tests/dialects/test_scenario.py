@@ -8,7 +8,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from kubeshare.cli.main import main
-from kubeshare.cli.plan import answers, plan
+from kubeshare.cli.plan.command import answers, plan
 from kubeshare.core.units import GI, MI
 from kubeshare.dialects.scenario.scenario import read_scenario
 from kubeshare.dialects.scenario.strict_yaml import FileError

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kubeshare.cli.plan import plan
+from kubeshare.cli.plan.command import plan
 from kubeshare.dialects.scenario.scenario import read_scenario
 from kubeshare.dialects.scenario.strict_yaml import FileError
 

@@ -7,7 +7,7 @@ import pytest
 import yaml
 from click.testing import CliRunner
 
-from kubeshare.cli.plan import plan
+from kubeshare.cli.plan.command import plan
 from kubeshare.core.units import GI, MI
 from kubeshare.dialects.gpushare import GPU_MEMORY
 

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner
 
-from kubeshare.cli.plan import plan
+from kubeshare.cli.plan.command import plan
 from kubeshare.core.errors import UnknownPolicyError
 from kubeshare.core.policies import policy
 from kubeshare.core.policies.guard import GuardedPolicy

@@ -6,7 +6,7 @@ from deadlines import eventually
 from fakes.web import served, small_cluster
 from fakes.web.cluster import add_plain_pod, add_share, add_vgpu
 from fakes.web.rights import rights
-from kubeshare.explain.cluster_reader import NotInstalledError
+from kubeshare.explain.errors import NotInstalledError
 from kubeshare.kube.client.errors import UnreachableError
 from kubeshare.kube.resources import PODS
 from kubeshare.simulator.control import FakeApiServer, Fault

@@ -29,9 +29,15 @@ import kubeshare
 
 COMMANDS: Mapping[str, tuple[str, str]] = MappingProxyType(
     {  # name -> (module:attribute, one line of help), in the order of the help text
-        "run": ("kubeshare.cli.run:run", "Run a command on a share of one of this machine's GPUs."),
+        "run": (
+            "kubeshare.cli.run.command:run",
+            "Run a command on a share of one of this machine's GPUs.",
+        ),
         "top": ("kubeshare.cli.top:top", "Watch who holds this machine's GPUs, and how much."),
-        "plan": ("kubeshare.cli.plan:plan", "Say where pods of a scenario file would be placed."),
+        "plan": (
+            "kubeshare.cli.plan.command:plan",
+            "Say where pods of a scenario file would be placed.",
+        ),
         "sim": (
             "kubeshare.cli.simulate.command:simulate",
             "Run jobs on a simulated cluster, and compare policies.",

@@ -17,7 +17,7 @@ import pytest
 import yaml
 
 import samples
-from kubeshare.cli.plan import answers
+from kubeshare.cli.plan.command import answers
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.topology import read_matrix, read_notation
 from kubeshare.core.units import (

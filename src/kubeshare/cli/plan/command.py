@@ -11,7 +11,7 @@ from typing import BinaryIO, Final, NamedTuple
 import click
 import msgspec
 
-from kubeshare.cli.defragmentation import DefragmentationPlan
+from kubeshare.cli.plan.defragmentation import DefragmentationPlan
 from kubeshare.core.decision import Decision, device_names
 from kubeshare.core.diagnosis.explain import Change, shortest_change
 from kubeshare.core.errors import InvalidValueError

@@ -17,7 +17,7 @@ from pathlib import Path
 import click
 
 from kubeshare import native
-from kubeshare.cli.gpu_shares import (
+from kubeshare.cli.run.gpu_shares import (
     NoRoomError,
     ask_held,
     attempts,

@@ -1,0 +1,1 @@
+"""``kubeshare plan``: places the demands of a scenario file."""

@@ -1,0 +1,1 @@
+"""``kubeshare run``: a command on shares of this machine's GPUs."""
