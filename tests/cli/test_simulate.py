@@ -12,6 +12,7 @@ import pytest
 from click.testing import CliRunner, Result
 
 from deadlines import DEADLINE_S
+from fakes.policy_package import install_policy
 from kubeshare.cli.main import main
 from kubeshare.cli.simulate.command import simulate
 from kubeshare.simulator import systems
@@ -301,16 +302,8 @@ def test_the_hash_seed_of_the_process_changes_nothing(tmp_path: Path) -> None:
 def test_a_policy_of_an_installed_package_is_compared_by_its_name(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    (tmp_path / "house_policy.py").write_text(
-        "from kubeshare.core.policies.binpack.policy import decide\n"
-    )
-    metadata = tmp_path / "house_policy-1.0.dist-info"
-    metadata.mkdir()
-    (metadata / "METADATA").write_text("Metadata-Version: 2.1\nName: house-policy\nVersion: 1.0\n")
-    (metadata / "entry_points.txt").write_text(
-        "[kubeshare.policies]\nhouse = house_policy:decide\n"
-    )
-    monkeypatch.syspath_prepend(tmp_path)
+    source = "from kubeshare.core.policies.binpack.policy import decide\n"
+    install_policy(tmp_path, monkeypatch, source)
     answer = as_json(*SMALL, "--policy", "house", "--policy", "binpack")
     house, binpack = answer["runs"]
     assert house["policy"] == "house"

@@ -36,7 +36,7 @@ class PluginKubelet:
     async def start(self) -> None:
         """Remove all sockets and serve, as a kubelet does that starts."""
         for socket in self.folder.glob("*.sock"):
-            socket.unlink()
+            socket.unlink(missing_ok=True)  # the plugin may be removing its own
         method: Callable[..., Awaitable[Any]] = self._register
         handler: grpc.RpcMethodHandler[Any, Any] = grpc.unary_unary_rpc_method_handler(
             method,
