@@ -2,13 +2,14 @@
 
 import io
 import json
+import sys
 from typing import Any
 
 import pytest
 from rich.console import Console
 
 from kubeshare.demo.cluster import Cluster, DemoError
-from kubeshare.demo.operate import NAMESPACE, OperateDemo
+from kubeshare.demo.operate import NAMESPACE, OperateDemo, read_page
 
 METRICS = """\
 kubeshare_node_gpu_utilization_ratio{gpu="0"} 0.9
@@ -71,6 +72,9 @@ class FakeCluster:
     def kubeshare(self, *_: str) -> str:
         return json.dumps({"rows": [{"pod": "done", "usedGpuSeconds": self._used}]})
 
+    def page(self) -> dict[str, Any]:
+        return {"pods": [{"namespace": NAMESPACE, "name": name} for name in self.pods]}
+
     def _pod(self, name: str) -> dict[str, Any]:
         containers = [{"containerID": self.container}]
         return {
@@ -86,6 +90,7 @@ def play(cluster: FakeCluster) -> str:
         Cluster(cluster.kubectl, NAMESPACE, deadline=1),
         cluster.helm,
         cluster.kubeshare,
+        page=cluster.page,
         gpus=2,
         image="kubeshare:dev",
         console=console,
@@ -100,6 +105,7 @@ def test_the_release_is_installed_upgraded_and_removed_around_running_pods() -> 
     assert cluster.helm_calls == ["install", "test", "upgrade", "uninstall", "uninstall"]
     assert "1 active GPU, mean NVML utilization 90%" in said
     assert REFUSED in said
+    assert "the page shows a, b, done" in said
     assert not {"a", "b"} & cluster.pods.keys()
 
 
@@ -114,3 +120,8 @@ def test_the_release_is_installed_upgraded_and_removed_around_running_pods() -> 
 def test_a_broken_promise_ends_the_demo(cluster: FakeCluster, words: str) -> None:
     with pytest.raises(DemoError, match=words):
         play(cluster)
+
+
+def test_a_page_that_does_not_start_is_an_error() -> None:
+    with pytest.raises(DemoError, match="does not say where its page is"):
+        read_page([sys.executable, "-c", "raise SystemExit(3)"], Console(file=io.StringIO()))

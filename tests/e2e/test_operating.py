@@ -21,12 +21,13 @@ def test_a_release_is_operated_under_running_pods() -> None:
     lab = lab_of_this_run(GONE)
     console = Console(file=io.StringIO(), width=200)
 
-    def kubeshare(*arguments: str) -> str:
-        command = [sys.executable, "-m", "kubeshare.cli.main", *arguments]
+    def command(*arguments: str) -> list[str]:
         kubeconfig = ("--kubeconfig", str(lab.kubeconfig))
-        return subprocess.run(
-            [*command, *kubeconfig], check=True, capture_output=True, text=True
-        ).stdout
+        return [sys.executable, "-m", "kubeshare.cli.main", *arguments, *kubeconfig]
+
+    def kubeshare(*arguments: str) -> str:
+        done = subprocess.run(command(*arguments), check=True, capture_output=True, text=True)
+        return done.stdout
 
     try:
         lab.up(Shape(nodes=1, gpus="V100x2"))
@@ -35,6 +36,7 @@ def test_a_release_is_operated_under_running_pods() -> None:
             Cluster(lab.kubectl, operate.NAMESPACE),
             operate.Helm(helm, lab.kubeconfig, console),
             kubeshare,
+            page=lambda: operate.read_page(command("web"), console),
             gpus=2,
             image="kubeshare:dev",
             console=console,

@@ -167,12 +167,15 @@ def _gaia_on_lab(image: str, console: Console, *, keep: bool) -> None:
 
 def _kubeshare(lab: Lab, *arguments: str) -> str:
     """What the command prints about a lab."""
-    program = Path(sys.executable).with_name("kubeshare")
-    command = [str(program), *arguments, "--kubeconfig", str(lab.kubeconfig)]
     done = subprocess.run(  # noqa: S603 - our own arguments
-        command, capture_output=True, text=True, check=True, timeout=60
+        _command(lab, *arguments), capture_output=True, text=True, check=True, timeout=60
     )
     return done.stdout
+
+
+def _command(lab: Lab, *arguments: str) -> list[str]:
+    program = Path(sys.executable).with_name("kubeshare")
+    return [str(program), *arguments, "--kubeconfig", str(lab.kubeconfig)]
 
 
 def _operate_on_lab(image: str, console: Console, *, keep: bool) -> None:
@@ -181,6 +184,7 @@ def _operate_on_lab(image: str, console: Console, *, keep: bool) -> None:
             Cluster(lab.kubectl, operate.NAMESPACE),
             operate.Helm(binaries.helm(lab.progress) / "helm", lab.kubeconfig, console),
             partial(_kubeshare, lab),
+            page=lambda: operate.read_page(_command(lab, "web"), console),
             gpus=_FIGURE_6_LAB_GPUS,
             image=image,
             console=console,

@@ -3,6 +3,7 @@
 import json
 import re
 import subprocess
+import urllib.request
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -52,6 +53,36 @@ class Helm:
         return done.returncode == 0, (done.stdout + done.stderr).strip()
 
 
+def read_page(command: Sequence[str], console: Console) -> Mapping[str, Any]:
+    """Start the page of a cluster, read what its tables show, and stop it.
+
+    Args:
+        command: that starts it.
+        console: where to show the address.
+
+    Raises:
+        DemoError: it does not start.
+    """
+    console.print("\n$ kubeshare web", highlight=False)
+    with subprocess.Popen(  # noqa: S603 - our own arguments
+        command, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True
+    ) as page:
+        try:
+            line = page.stdout.readline() if page.stdout else ""
+            found = re.search(r"(http://\S+)/#token=(\S+)", line)
+            if found is None:
+                raise DemoError("kubeshare web does not say where its page is")
+            address, token = found.groups()
+            console.print(f"{address}/#token=…", highlight=False)
+            headers = {"Authorization": f"Bearer {token}"}
+            request = urllib.request.Request(f"{address}/api/tables", headers=headers)  # noqa: S310
+            with urllib.request.urlopen(request, timeout=60) as answer:  # noqa: S310 - our own
+                tables: Mapping[str, Any] = json.load(answer)["tables"]
+                return tables
+        finally:
+            page.terminate()
+
+
 class OperateDemo:
     """Plays on a lab without KubeShare.
 
@@ -59,6 +90,7 @@ class OperateDemo:
         cluster: with the namespace of the demo.
         helm: runs Helm; returns whether it succeeded, and what it printed.
         kubeshare: returns what a `kubeshare` command prints.
+        page: returns the tables of the page of the cluster.
         gpus: how many GPUs the cluster has.
         image: of all programs and pods, ``NAME:TAG``.
         console: where to show what happens.
@@ -70,6 +102,7 @@ class OperateDemo:
         helm: Callable[..., tuple[bool, str]],
         kubeshare: Callable[..., str],
         *,
+        page: Callable[[], Mapping[str, Any]],
         gpus: int,
         image: str,
         console: Console,
@@ -77,6 +110,7 @@ class OperateDemo:
         self._cluster = cluster
         self._helm = helm
         self._kubeshare = kubeshare
+        self._page = page
         self._gpus = gpus
         self._image = image
         self._console = console
@@ -118,12 +152,19 @@ class OperateDemo:
         self._show("kubectl", "get", "shp", "-n", NAMESPACE, "-o", "wide")
 
     def _look(self) -> None:
-        """Show the two numbers of the cluster's dashboard that figure 9 of the paper has."""
+        """Show the numbers of the dashboard that figure 9 of the paper has, and the page."""
         busy = self._cluster.wait(self._utilizations, "the metrics to show a GPU that works")
         mean = sum(busy) / len(busy)
         self._console.print(
             f"metrics: {len(busy)} active GPU, mean NVML utilization {mean:.0%} "
             "(the dashboard's panels, docs/monitoring.md)"
+        )
+        rows = {row["name"]: row for row in self._page()["pods"] if row["namespace"] == NAMESPACE}
+        for job in JOBS[:-1]:
+            if job.name not in rows:
+                raise DemoError(f"the page does not show pod {job.name}")
+        self._console.print(
+            f"the page shows {', '.join(sorted(rows))}, each with a page of its own"
         )
 
     def _utilizations(self) -> list[float]:
