@@ -134,9 +134,10 @@ class Reconciler:
 
     def start(self) -> None:
         """Queue every grant on disk, and remove CDI specs that a crash left without one."""
-        for claim in self._claims():
+        claims = self._claims()
+        for claim in claims:
             self.grants.queue.add(claim)
-        self._releaser.detach_all_but({grant.claim for grant in self._grants.all()})
+        self._releaser.detach_all_but(claims)
 
     async def reconcile_vgpu(self, name: str) -> RequeueAfter | None:
         """Fence a vGPU, remove abandoned holders, and find its GPU."""

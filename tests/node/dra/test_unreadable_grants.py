@@ -6,6 +6,8 @@ import pytest
 
 from fakes.node import A_GPU, OTHER_GPU, Cluster, Running, claim_reference, write_daemon_status
 from kubeshare.node.agent import Agent
+from kubeshare.node.dra import cdi
+from kubeshare.node.dra.driver import ClaimRefusedError
 from kubeshare.node.paths import NodePaths
 from kubeshare.simulator.control import run_virtual
 from kubeshare.tokens.files.grants import read_grant
@@ -111,3 +113,34 @@ def test_a_claim_that_is_prepared_anew_has_a_grant_again(broken: Cluster, agent:
             return len(running.grants.all()), running.unrecorded.pods()
 
     assert run_virtual(main()) == (1, {})
+
+
+def test_a_failed_repetition_leaves_the_running_containers_their_grant(
+    broken: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    for file in paths.static_cdi_folder.iterdir():
+        file.unlink()
+
+    async def main() -> None:
+        async with agent() as running:
+            with pytest.raises(ClaimRefusedError, match="no CDI spec"):
+                await running.prepare(CLAIM)
+
+    run_virtual(main())
+    assert Paths(paths.run_folder).grant(CLAIM.uid).exists()
+    assert cdi.claims(paths.dynamic_cdi_folder) == {CLAIM.uid}
+
+
+def test_its_containers_may_start_again_while_it_is_in_use(
+    broken: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    async def start(*users: str) -> set[str]:
+        async with agent() as running:
+            running.unreadable._pods_of_claim = lambda claim: frozenset(users)
+            running.unreadable._claim_in_use = lambda claim: False
+            await running.reconciler.find_unrecorded()
+            running.reconciler.start()
+            return cdi.claims(paths.dynamic_cdi_folder)
+
+    assert run_virtual(start("a-uid")) == {CLAIM.uid}
+    assert run_virtual(start()) == set()

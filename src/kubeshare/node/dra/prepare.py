@@ -121,6 +121,7 @@ class Preparer:
         # The containers of a claim that is prepared again may be using its grants.
         before = self._grants.read(reference.uid)
         is_new = before is None
+        is_unreadable = reference.uid in self._grants.unreadable
         try:
             shares = await self._shares.wait(pod, claim.pod_uid, self._holder_wait)
             settings = self._gpushare()
@@ -152,7 +153,7 @@ class Preparer:
             ValueError,
             OSError,
         ) as error:
-            if is_new:
+            if is_new and not is_unreadable:
                 self._grants.remove(reference.uid)
                 cdi.remove_claim(self._cdi_folders[-1], reference.uid)
             raise ClaimRefusedError(f"pod {pod}: {error}") from error
