@@ -271,6 +271,12 @@ def test_a_full_run_folder_refuses_new_grants_and_ends_no_other(
         patched.setattr(os, "posix_fallocate", refuse)
         status = daemon.grant(grant("b"))
         assert (status.state, "No space left on device" in status.reason) == ("REFUSED", True)
+        remove_grant(daemon.paths, "b")
+        eventually(lambda: read_status(daemon.paths, "b") is None, "no old answer to a new grant")
+        assert not daemon.paths.counters("b").exists()
+        assert daemon.grant(grant("e", 0.1)).state == "REFUSED"
+    assert daemon.grant(grant("f", 0.1)).state == "ACTIVE"
+    assert wait_status(daemon.paths, "e", DEADLINE_S).state == "ACTIVE", "there is room again"
 
     with monkeypatch.context() as patched:
         patched.setattr(statuses, "write_whole", refuse)

@@ -11,6 +11,7 @@ a daemon.
 """
 
 import asyncio
+import contextlib
 import os
 import time
 from collections.abc import Callable
@@ -31,7 +32,7 @@ from kubeshare.tokens.files.run_folder import GrantError, Paths
 from kubeshare.tokens.files.statuses import Status, write_status
 from kubeshare.tokens.linux import Timer
 from kubeshare.tokens.owners import Owners, holder_name
-from kubeshare.tokens.session import Session
+from kubeshare.tokens.session import Session, remove_files
 from kubeshare.tokens.snapshot import Totals, entries
 from kubeshare.tokens.usage import UsageCache
 from kubeshare.tokens.wire.protocol import GrantState
@@ -91,6 +92,7 @@ class Daemon:
         self._owners = Owners(loop, self._on_owner_gone)
         self._orphans: set[str] = set()
         self._postponed: set[str] = set()
+        self._unmade: set[str] = set()
         self._complaints: dict[str, Rate] = {}
         self._spare = spare_rate(self._clock())
         self._usage = UsageCache(paths)
@@ -113,6 +115,8 @@ class Daemon:
             return
         for path in changes.gone:
             self._end(path.stem)
+            with contextlib.suppress(GrantError):  # no claim has such a name, nor any files
+                remove_files(self._paths, path.stem)
         for path in changes.changed:
             self._change(path)
         for name in sorted(self._postponed):
@@ -120,6 +124,9 @@ class Daemon:
         for session in self._sessions.values():
             if session.state is GrantState.REFUSED:
                 self._decide(session)
+        for name in sorted(self._unmade):
+            self._owners.forget(name)
+            self._begin(self._paths.grant(name))
         for path in changes.new:
             self._begin(path)
         self._on_scanned(is_empty=not self._sessions)
@@ -186,7 +193,9 @@ class Daemon:
             self._write_status(
                 grant.claim, GrantState.REFUSED, f"its files cannot be made: {error}"
             )
+            self._unmade.add(grant.claim)  # tried again at each later scan
             return
+        self._unmade.discard(grant.claim)
         self._sessions[grant.claim] = session
         self._decide(session)
 
@@ -218,6 +227,7 @@ class Daemon:
         self._owners.forget(name)
         self._orphans.discard(name)
         self._postponed.discard(name)
+        self._unmade.discard(name)
         self._complaints.pop(name, None)
         session = self._sessions.pop(name, None)
         if session is None:

@@ -258,10 +258,7 @@ class Session:
         """End the session: publish that on the page, then remove the files."""
         self.set_state(GrantState.REVOKED)
         self.release()
-        shutil.rmtree(self._folder, ignore_errors=True)
-        self._paths.counters(self.name).unlink(missing_ok=True)
-        self._paths.tally(self.name).unlink(missing_ok=True)
-        self._paths.status(self.name).unlink(missing_ok=True)
+        remove_files(self._paths, self.name)
 
     def _listen(self) -> socket.socket:
         listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
@@ -484,3 +481,14 @@ class Session:
             if not cell.draining:
                 cell.is_owed = True
                 self._events.on_left(self, index)
+
+
+def remove_files(paths: Paths, claim: str) -> None:
+    """Remove the files that a daemon made for a claim, those that there are.
+
+    Raises:
+        GrantError: that is no valid name of a claim.
+    """
+    shutil.rmtree(paths.claim(claim), ignore_errors=True)
+    for file in (paths.counters(claim), paths.tally(claim), paths.status(claim)):
+        file.unlink(missing_ok=True)
