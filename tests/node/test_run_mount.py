@@ -126,6 +126,15 @@ def test_what_cannot_be_unmounted_is_not_left_as_unmounted(folder: Path) -> None
     assert not paths.unmounted.exists()
 
 
+@pytest.mark.parametrize("rest", ["", "31", "31 24 0:29 /", "31 24 0:29 / /run/x rw - tmpfs"])
+def test_of_a_long_table_the_last_line_may_be_cut_off(
+    folder: Path, monkeypatch: pytest.MonkeyPatch, rest: str
+) -> None:
+    table = f"30 24 0:28 / {folder} rw,relatime - tmpfs kubeshare rw\n{rest}"
+    monkeypatch.setattr(run_mount, "mountinfo_of", lambda pid: table)
+    assert HostMounter().mounted(folder) == OURS
+
+
 def test_it_stays_mounted_for_grants_and_daemons(folder: Path) -> None:
     paths, mounter = Paths(folder), FakeMounter(OURS)
     lock = folder_lock.take(paths)

@@ -92,9 +92,10 @@ class HostMounter:
         found = None
         for line in mountinfo_of(self._pid).splitlines():
             before, _, after = line.partition(" - ")
-            _, _, _, root, point, *_ = before.split(" ")
-            if point == str(folder):
-                found = Mount(root, after.split(" ")[1])  # the last one covers the others
+            fields, of_file_system = before.split(" "), after.split(" ")
+            # The last line may be cut off: of a long table only the beginning is read.
+            if len(of_file_system) > 1 and fields[4] == str(folder):
+                found = Mount(fields[3], of_file_system[1])  # the last one covers the others
         return found
 
     def mount(self, folder: Path, options: str) -> None:  # noqa: D102 - of the protocol
