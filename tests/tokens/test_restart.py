@@ -17,6 +17,7 @@ from kubeshare.tokens.wire.protocol import GateState, GrantState
 from tokens.helpers import (
     GPU_A,
     Client,
+    Page,
     RunningDaemon,
     grant,
 )
@@ -47,12 +48,28 @@ def test_a_new_daemon_goes_on_with_the_pages_of_the_old_one(paths: Paths) -> Non
 def test_what_ended_while_no_daemon_ran_is_swept_up(paths: Paths) -> None:
     with RunningDaemon(paths) as daemon:
         daemon.grant(grant("a"))
+        page = Page(paths.claim("a") / "page")
     remove_grant(paths, "a")
 
     with RunningDaemon(paths):
+        assert page.grant_state is GrantState.REVOKED, "a process that goes on sees it"
         assert not paths.claim("a").exists()
         assert not paths.counters("a").exists()
         assert read_status(paths, "a") is None
+
+
+def test_a_grant_that_a_new_daemon_does_not_understand_is_revoked_with_its_file(
+    paths: Paths,
+) -> None:
+    with RunningDaemon(paths) as first:
+        first.grant(grant("a"))
+        page = Page(paths.claim("a") / "page")
+    paths.grant("a").write_text("{")
+    with RunningDaemon(paths):
+        assert page.grant_state is GrantState.ACTIVE, "its processes may use what they have"
+        paths.grant("a").unlink()
+        eventually(lambda: page.grant_state is GrantState.REVOKED, "the page says so")
+        eventually(lambda: not paths.claim("a").exists(), "the folder is gone")
 
 
 def test_the_socket_of_a_dead_daemon_is_replaced(paths: Paths) -> None:

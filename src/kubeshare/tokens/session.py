@@ -22,7 +22,7 @@ from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.tallies import Tallies
 from kubeshare.tokens.wire.cell import Cell
 from kubeshare.tokens.wire.connection import Connection
-from kubeshare.tokens.wire.page import PageWriter
+from kubeshare.tokens.wire.page import PageWriter, revoke
 from kubeshare.tokens.wire.protocol import (
     MESSAGE,
     PROCESSES_MAX,
@@ -484,11 +484,12 @@ class Session:
 
 
 def remove_files(paths: Paths, claim: str) -> None:
-    """Remove the files that a daemon made for a claim, those that there are.
+    """Remove the files that a daemon made for a claim, those that there are; its page says so.
 
     Raises:
         GrantError: that is no valid name of a claim.
     """
+    revoke(paths.claim(claim) / "page")
     shutil.rmtree(paths.claim(claim), ignore_errors=True)
     for file in (paths.counters(claim), paths.tally(claim), paths.status(claim)):
         file.unlink(missing_ok=True)

@@ -9,6 +9,7 @@ from typing import NamedTuple
 from kubeshare.tokens.files.run_folder import GrantError, Paths
 from kubeshare.tokens.files.statuses import read_status
 from kubeshare.tokens.linux import FolderWatch
+from kubeshare.tokens.wire.page import revoke
 
 # Identifies one version of a file: inode, size, time of change.
 _Signature = tuple[int, int, int]
@@ -67,6 +68,7 @@ class GrantFolder:
             for left in folder.iterdir():
                 claim = left.name.removesuffix(".json") if left.suffix else left.name
                 if not self._paths.grants.joinpath(f"{claim}.json").exists():
+                    revoke(left / "page")  # of a claim: its processes may run on
                     shutil.rmtree(left) if left.is_dir() else left.unlink()
 
     def close(self) -> None:

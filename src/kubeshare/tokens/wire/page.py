@@ -174,6 +174,33 @@ class PageWriter:
                 self.set_gate(cell, GateState.CLOSED)
 
 
+def revoke(path: Path) -> None:
+    """Publish on a page that has no writer, if there is one, that nothing may start any more."""
+    try:
+        file = os.open(path, os.O_RDWR | _NO_WAIT)
+    except OSError:
+        return
+    try:
+        page = mmap.mmap(file, 0)
+    except ValueError:  # it is empty
+        return
+    finally:
+        os.close(file)
+    if len(page) < PAGE_HEADER.size:
+        return
+    magic, version, _, cells, *_ = PAGE_HEADER.unpack_from(page)
+    if (magic, version) != (PAGE_MAGIC, VERSION) or len(page) < _offset(cells):
+        return
+    words = memoryview(page).cast("I")
+    words[GRANT_STATE_OFFSET // 4] = GrantState.REVOKED
+    address = ctypes.addressof(ctypes.c_char.from_buffer(page))
+    for cell in range(cells):
+        words[(_offset(cell) + GATE_STATE_OFFSET) // 4] = _CLOSED
+        word = _offset(cell) + EPOCH_OFFSET
+        words[word // 4] = (words[word // 4] + 1) % EPOCHS
+        futex_wake(address + word)
+
+
 def read_uuids(path: Path) -> tuple[str, ...]:
     """The GPUs of a page by UUID, by cell; empty if it is gone or broken."""
     try:
