@@ -145,7 +145,8 @@ def test_a_client_of_an_mps_server_is_found_unless_something_worse_is() -> None:
 
 
 def test_where_counters_are_not_read_who_has_them_mapped_is_held_and_others_are_not() -> None:
-    sample = look(use(1), use(2), use(3, 2 * LIMIT), mapped={"a-claim": frozenset({1, 3})})
+    known = {"mapped": {"a-claim": frozenset({1, 3})}, "costly": frozenset({"a-claim"})}
+    sample = look(use(1), use(2), use(3, 2 * LIMIT), **known)
     assert [(one.reason, one.pid, one.is_certain) for one in detect(sample)[0]] == [
         (COSTLY, 2, False),
         (OVER_LIMIT, 2, True),

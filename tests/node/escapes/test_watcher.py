@@ -17,6 +17,7 @@ from deadlines import DEADLINE_S
 from fakes.node import A_GPU, FixedGpus
 from kubeshare.kube.controller.events import EventRecorder
 from kubeshare.kube.resources import EVENTS
+from kubeshare.node.escapes.detection import detect
 from kubeshare.node.escapes.policy import EscapePolicy
 from kubeshare.node.escapes.sampling import Sampler
 from kubeshare.node.escapes.watcher import INTERVAL_SECONDS, RESEND_SAMPLES, EscapeWatch
@@ -34,7 +35,7 @@ from kubeshare.tokens.files.grants import (
     write_grant,
 )
 from kubeshare.tokens.files.run_folder import Paths
-from kubeshare.tokens.wire.protocol import COUNTERS_HEADER
+from kubeshare.tokens.wire.protocol import CELLS_MAX, COUNTERS_HEADER, COUNTERS_SLOT
 
 POD = GrantedPod(namespace="default", name="a", uid="0f3a7c1e-5b6d-4e8f-9a0b-1c2d3e4f5a6b")
 OTHER_UID = "5d0c7c1a-9a52-4f4a-9a0f-0c9ad7c1f3e2"
@@ -260,11 +261,12 @@ def test_of_several_processes_that_may_have_hung_none_is_ended(
 
 
 @contextmanager
-def running_with(file: Path) -> Iterator[subprocess.Popen[bytes]]:
+def running_with(file: Path, first: str = "") -> Iterator[subprocess.Popen[bytes]]:
     """A process that has a file mapped, as the device library has."""
     program = (
-        "import mmap, sys\n"
+        "import fcntl, mmap, os, struct, sys\n"
         f"with open({str(file)!r}, 'r+b') as file, mmap.mmap(file.fileno(), 0):\n"
+        f"    {first or 'pass'}\n"
         "    print(flush=True)\n"
         "    sys.stdin.read()\n"
     )
@@ -302,6 +304,30 @@ def test_who_makes_counters_costly_gets_no_process_ended_that_has_the_library(
         )
         assert other.wait(DEADLINE_S) == -9
         assert held.poll() is None
+
+
+def test_one_that_has_lost_its_name_in_the_counters_is_held_and_its_memory_is_tracked(
+    strict_node: Node, tmp_path: Path
+) -> None:
+    """As after it has closed all of its descriptors."""
+    file, memory = Paths(tmp_path).counters("claim"), 64 << 20
+    file.parent.mkdir(parents=True, exist_ok=True)
+    counters.make(file)
+    slot = COUNTERS_SLOT.pack(1, 0, 0, 0, memory, *[0] * (2 * CELLS_MAX - 1))
+    with file.open("r+b") as opened:
+        opened.seek(COUNTERS_HEADER.size)
+        opened.write(slot)
+    lives = f"struct.pack('hhqqi4x', fcntl.F_WRLCK, os.SEEK_SET, {COUNTERS_HEADER.size + 1}, 1, 0)"
+    with running_with(file, f"fcntl.fcntl(file, 37, {lives})") as held, running() as other:
+        (nameless,) = counters.processes(file)
+        assert nameless.pid == 0
+        strict_node.uses(held.pid, memory)
+        strict_node.mounted[held.pid] = ("claim",)
+        strict_node.uses(other.pid, 1)
+        [event] = strict_node.look(times=3)
+        assert event.startswith(f"UnheldProcess: process {other.pid} ")
+        assert held.poll() is None
+        assert detect(strict_node._use.sample({}))[1] == {("claim", A_GPU.uuid): 1}
 
 
 def test_by_default_nobody_is_ended(node: Node) -> None:

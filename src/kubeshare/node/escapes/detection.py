@@ -4,8 +4,9 @@ Pure. A process of a pod that has a grant is *held* if it has a connection to th
 daemon or a slot in its claim's counters; the kernel says which process owns them. The
 library gets both before the driver knows the process, so a process that uses a GPU without
 either runs without the library: it is static, built for another architecture or libc, or
-avoids loading it. Where a container makes its counters too expensive to read, a process that has
-them mapped is held, and the claim's counters are *costly*.
+avoids loading it. Where a container makes its counters too expensive to read, the claim's counters
+are *costly*. There, and where a process has lost the lock that names it in its slot, as by closing
+all of its descriptors, a process that has the counters mapped is held.
 
 A process of another pod that has the claim mounted uses the share too: the kubelet
 attaches a prepared claim to each pod for which it is reserved. Its memory counts as the
@@ -84,11 +85,12 @@ class Sample(Struct, frozen=True, kw_only=True):
         uses: of all GPUs by all processes.
         containers: id → the pod's uid and the container's name, from the API server.
         connected: grant → pids of the processes that are connected to the token daemon.
-        accounts: grant → pid → GPU → bytes that the library tracks.
+        accounts: grant → pid → GPU → bytes that the library tracks; pid 0 is all those processes
+            that the kernel does not name.
         hung: grant → GPU → pids of which the token daemon knows that their work has not ended;
             it does not see those of containers.
-        mapped: grant whose counters are not read, because that takes too long → pids that have
-            them mapped.
+        costly: the grants whose counters are not read, because that takes too long.
+        mapped: grant whose counters do not name all processes → pids that have them mapped.
     """
 
     grants: tuple[Grant, ...]
@@ -97,6 +99,7 @@ class Sample(Struct, frozen=True, kw_only=True):
     connected: Mapping[str, frozenset[int]]
     accounts: Mapping[str, Mapping[int, Mapping[str, int]]]
     hung: Mapping[str, Mapping[str, frozenset[int]]] = {}
+    costly: frozenset[str] = frozenset()
     mapped: Mapping[str, frozenset[int]] = {}
 
 
@@ -157,7 +160,7 @@ def detect(sample: Sample) -> tuple[list[Finding], Overheads]:
         hung = sample.hung.get(claim, {}).get(uuid)
         if hung is not None:
             findings.append(_hung(uses, hung))
-        if claim in sample.mapped:
+        if claim in sample.costly:
             costly = _finding(COSTLY, uses, max(uses, key=_suspicion))
             findings.append(structs.replace(costly, is_certain=False))
     findings.sort(key=lambda found: (found.claim, found.reason, found.gpus, found.pid))

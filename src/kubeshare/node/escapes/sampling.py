@@ -3,7 +3,7 @@
 All of it blocks: run it in a thread. Processes that end while it samples are left out.
 """
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Final
 
@@ -15,7 +15,7 @@ from kubeshare.node.escapes.detection import GpuUse, Sample
 from kubeshare.node.escapes.file_mappings import has_mapped
 from kubeshare.node.gpus.discovery import GpuProcess
 from kubeshare.tokens import client
-from kubeshare.tokens.files.counters import CountersReader
+from kubeshare.tokens.files.counters import CountersReader, Process
 from kubeshare.tokens.files.grants import Grant, process_start_time, read_grant
 from kubeshare.tokens.files.run_folder import GrantError, Paths
 from kubeshare.tokens.files.statuses import DaemonMissingError
@@ -26,6 +26,8 @@ USES_MAX: Final = 4096
 """The most processes on GPUs that one sample contains."""
 
 _TEXT_MAX: Final = 64 * 1024
+_UNNAMED: Final = 0
+"""The pid of processes that have lost the lock which names them."""
 
 
 def cgroup_of(pid: int) -> str:
@@ -80,7 +82,8 @@ class Sampler:
             connected=self._connected(),
             accounts=accounts,
             hung=self._hung(),
-            mapped=self._mapped(grants, uses),
+            costly=frozenset(each.claim for each in grants if self._is_costly(each.claim)),
+            mapped=self._mapped(grants, uses, accounts),
         )
 
     def use(self, found: GpuProcess) -> GpuUse | None:
@@ -132,8 +135,14 @@ class Sampler:
         except (DaemonMissingError, client.RequestRefusedError):
             return {}  # the counters suffice; a missing daemon is reported elsewhere
 
+    def _is_costly(self, claim: str) -> bool:
+        return self._counters.is_skipped(claim)
+
     def _mapped(
-        self, grants: tuple[Grant, ...], uses: tuple[GpuUse, ...]
+        self,
+        grants: tuple[Grant, ...],
+        uses: tuple[GpuUse, ...],
+        accounts: Mapping[str, Mapping[int, object]],
     ) -> dict[str, frozenset[int]]:
         return {
             grant.claim: frozenset(
@@ -142,7 +151,7 @@ class Sampler:
                 if has_mapped(pid, self._paths.counters(grant.claim))
             )
             for grant in grants
-            if self._counters.is_skipped(grant.claim)
+            if self._is_costly(grant.claim) or _UNNAMED in accounts[grant.claim]
         }
 
     def _hung(self) -> dict[str, dict[str, frozenset[int]]]:
@@ -156,16 +165,17 @@ class Sampler:
 
     def _accounts(self, grants: tuple[Grant, ...]) -> dict[str, dict[int, dict[str, int]]]:
         return {
-            grant.claim: {
-                process.pid: {
-                    gpu.uuid: memory
-                    for gpu, memory in zip(grant.gpus, process.memory_bytes, strict=False)
-                }
-                for process in self._counters.processes(grant.claim)
-                if process.pid
-            }
-            for grant in grants
+            grant.claim: _by_pid(grant, self._counters.processes(grant.claim)) for grant in grants
         }
+
+
+def _by_pid(grant: Grant, processes: Iterable[Process]) -> dict[int, dict[str, int]]:
+    found: dict[int, dict[str, int]] = {}
+    for process in processes:
+        account = found.setdefault(process.pid, {})
+        for gpu, memory in zip(grant.gpus, process.memory_bytes, strict=False):
+            account[gpu.uuid] = account.get(gpu.uuid, 0) + memory
+    return found
 
 
 def _may_use(use: GpuUse, grant: Grant) -> bool:
