@@ -7,6 +7,7 @@ import msgspec
 import pytest
 
 from deadlines import DEADLINE_S, eventually
+from kubeshare.tokens import daemon as daemon_module
 from kubeshare.tokens.files import statuses
 from kubeshare.tokens.files.grants import remove_grant, write_grant
 from kubeshare.tokens.files.statuses import read_status, wait_status
@@ -255,6 +256,25 @@ def test_the_files_of_a_grant_have_their_memory_before_anybody_writes_them(
     for path in made:
         found = path.stat()
         assert found.st_blocks * 512 >= found.st_size > 0, path
+
+
+def test_a_grant_without_files_is_made_when_there_is_room_again(
+    daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(daemon_module, "RETRY_SECONDS", 0.05)
+
+    def refuse(*_: object) -> None:
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    with monkeypatch.context() as patched:
+        patched.setattr(os, "posix_fallocate", refuse)
+        assert daemon.grant(grant("a")).state == "REFUSED"
+
+    def state() -> str:
+        status = read_status(daemon.paths, "a")
+        return status.state if status else ""
+
+    eventually(lambda: state() == "ACTIVE", "no other grant changes meanwhile")
 
 
 def test_a_full_run_folder_refuses_new_grants_and_ends_no_other(

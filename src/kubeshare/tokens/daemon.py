@@ -40,6 +40,9 @@ from kubeshare.tokens.wire.rate import Rate, spare_rate
 
 log = structlog.get_logger(__name__)
 
+RETRY_SECONDS = 60.0
+"""When a grant whose files could not be made is tried again: the kernel breaks a container's lease
+of such a file within 45 s."""
 _COMPLAINTS_PER_SECOND = 1
 _COMPLAINTS_BURST = 5
 
@@ -93,6 +96,7 @@ class Daemon:
         self._orphans: set[str] = set()
         self._postponed: set[str] = set()
         self._unmade: set[str] = set()
+        self._retry: asyncio.TimerHandle | None = None
         self._complaints: dict[str, Rate] = {}
         self._spare = spare_rate(self._clock())
         self._usage = UsageCache(paths)
@@ -129,7 +133,13 @@ class Daemon:
             self._begin(self._paths.grant(name))
         for path in changes.new:
             self._begin(path)
+        if self._unmade and self._retry is None:
+            self._retry = self._loop.call_later(RETRY_SECONDS, self._try_again)
         self._on_scanned(is_empty=not self._sessions)
+
+    def _try_again(self) -> None:
+        self._retry = None
+        self._scan_grants()
 
     def _change(self, path: Path) -> None:
         """Handle a rewritten grant file: a live grant of the same GPUs continues."""
@@ -193,7 +203,7 @@ class Daemon:
             self._write_status(
                 grant.claim, GrantState.REFUSED, f"its files cannot be made: {error}"
             )
-            self._unmade.add(grant.claim)  # tried again at each later scan
+            self._unmade.add(grant.claim)  # tried again at each later scan, and after a time
             return
         self._unmade.discard(grant.claim)
         self._sessions[grant.claim] = session
@@ -389,6 +399,8 @@ class Daemon:
         for session in self._sessions.values():
             session.release()
         self._owners.close()
+        if self._retry is not None:
+            self._retry.cancel()
         for watched in (self._timer, self._folder):
             self._loop.remove_reader(watched.fd)
             watched.close()
