@@ -4,6 +4,7 @@ import asyncio
 
 import pytest
 
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.cli.doctor import examine
 from kubeshare.install.checks.finding import Finding, Level
 from kubeshare.kube.client.client import Client
@@ -32,3 +33,15 @@ def test_kinds_and_policies_are_as_installed_until_somebody_changes_them(
         "on: DRAConsumableCapacity, DRAExtendedResource, MutatingAdmissionPolicy"
     )
     assert found["programs"].level is Level.FAIL
+
+
+def test_a_namespace_that_helm_has_made_is_found_without_labels(cluster: ApiServer) -> None:
+    namespaces = cluster.get("/api/v1/namespaces")["items"]
+    if NAMESPACE not in [each["metadata"]["name"] for each in namespaces]:
+        cluster.kubectl("create", "namespace", NAMESPACE)
+    part_of = "app.kubernetes.io/part-of"
+    cluster.kubectl("label", "namespace", NAMESPACE, f"{part_of}-")
+    try:
+        assert "there is no namespace" not in examined(cluster)["namespace"].seen
+    finally:
+        cluster.kubectl("label", "namespace", NAMESPACE, f"{part_of}=kubeshare")

@@ -14,7 +14,7 @@ pytestmark = pytest.mark.slow
 
 ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "kubeshare"
-EXTRAS = ("simulator",)
+EXTRAS = ("simulator", "web")
 """Folders of `src/kubeshare` with dependencies of an extra of the same name."""
 OPTIONAL = "sim"
 """An extra without which one command draws nothing, and says so."""

@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from datetime import datetime
 from email.utils import parsedate_to_datetime
 from typing import Any, Final, TypeVar
@@ -258,6 +259,10 @@ async def _objects(
     for resource in {resource_of(manifest): None for manifest in wanted}:
         found = await client.list(resource, labels=_OURS)
         objects.update((object_key(each), each) for each in found.items)
+    # One that Helm or an administrator made has no label of ours.
+    with suppress(NotFoundError):
+        own = await client.get(NAMESPACES, NAMESPACE)
+        objects[object_key(own)] = own
     return objects
 
 
