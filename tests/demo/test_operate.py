@@ -54,7 +54,7 @@ class FakeCluster:
             case ("get", "pods", "-n", namespace, *_) if namespace == NAMESPACE:
                 answer = {"items": [self._pod(name) for name in self.pods]}
             case ("get", "pods", *_):
-                answer = "pod/kubeshare-node-agent-x\n"
+                answer = "kubeshare-node-agent-x:8080 "
             case ("get", "pod", name, *_):
                 answer = self._pod(name)
             case ("get", "deployment", *_):

@@ -19,7 +19,8 @@ RELEASE: Final = "kubeshare"
 JOBS: Final = (Job("a", "0.5", "1"), Job("b", "0.3", "1"), Job("done", "0.2", "1"))
 _SHORT: Final = JOBS[-1]
 """It ends by itself, so that its account is complete."""
-_METRICS: Final = "/api/v1/namespaces/{namespace}/pods/{pod}:metrics/proxy/metrics"
+_METRICS: Final = "/api/v1/namespaces/{namespace}/pods/{pod}/proxy/metrics"
+_NAME_AND_PORT: Final = "{.metadata.name}:{.spec.containers[0].ports[0].containerPort}"
 _UTILIZATION: Final = re.compile(
     r"^kubeshare_node_gpu_utilization_ratio\{.*\} (\S+)$", re.MULTILINE
 )
@@ -170,17 +171,10 @@ class OperateDemo:
     def _utilizations(self) -> list[float]:
         """Of the GPUs that run kernels, as the node agents serve them."""
         label = "app.kubernetes.io/component=node-agent"
-        found = self._cluster.kubectl(
-            "get", "pods", "-n", SYSTEM_NAMESPACE, "-l", label, "-o", "name"
-        )
-        texts = [
-            self._cluster.kubectl(
-                "get",
-                "--raw",
-                _METRICS.format(namespace=SYSTEM_NAMESPACE, pod=pod.removeprefix("pod/")),
-            )
-            for pod in found.split()
-        ]
+        each = f"jsonpath={{range .items[*]}}{_NAME_AND_PORT} {{end}}"
+        pods = self._cluster.kubectl("get", "pods", "-n", SYSTEM_NAMESPACE, "-l", label, "-o", each)
+        paths = [_METRICS.format(namespace=SYSTEM_NAMESPACE, pod=pod) for pod in pods.split()]
+        texts = [self._cluster.kubectl("get", "--raw", path) for path in paths]
         values = [float(value) for text in texts for value in _UTILIZATION.findall(text)]
         return [value for value in values if value > 0]
 
