@@ -7,6 +7,7 @@ import pytest
 from e2e.pages import run
 from e2e.space import BURN, REST, Space
 from e2e.stage import Place, Stage, eventually
+from wakeups import Wakeups
 
 pytestmark = pytest.mark.lab
 
@@ -14,7 +15,7 @@ ACCOUNT_TOLERANCE = 0.001
 """Of what was charged, from what the GPU worked by its own log."""
 BEFORE_AND_AFTER_NS = 250_000_000
 """What else is charged to one process: until its first kernel, and from its last one to its end.
-It is some milliseconds on a machine with nothing else to do."""
+It is some milliseconds on a machine with nothing else to do, and longer by what this one loses."""
 
 LIST_EVERYTHING = """
 import json, os, pynvml
@@ -36,13 +37,13 @@ def test_a_job_that_is_done_gives_its_gpu_back_and_stays_to_be_read(
     """And there is an account of it, which is what the GPU worked for it."""
     # With kernels in flight while a busy machine lets it wait.
     job = ("burn", "--seconds", "5", "--inflight", "32")
-    space.share("job", {"request": "0.5"}, job, restartPolicy="Never")
-
-    eventually(
-        lambda: space.status("job").get("phase") == "Succeeded",
-        "SharePod job to have succeeded",
-        explain=lambda: space.describe("job"),
-    )
+    with Wakeups() as wakeups:
+        space.share("job", {"request": "0.5"}, job, restartPolicy="Never")
+        eventually(
+            lambda: space.status("job").get("phase") == "Succeeded",
+            "SharePod job to have succeeded",
+            explain=lambda: space.describe("job"),
+        )
     eventually(lambda: not stage.vgpus(), "its vGPU to be given back")
 
     assert space.phase("job") == "Succeeded"
@@ -58,7 +59,8 @@ def test_a_job_that_is_done_gives_its_gpu_back_and_stays_to_be_read(
     place = Place(status["nodeName"], "", share["uuid"])
     worked_ns = stage.meter(place, ["job"]).sample().busy_ns["job"]
     assert share["usedNs"] >= worked_ns * (1 - ACCOUNT_TOLERANCE)
-    assert share["usedNs"] - worked_ns * (1 + ACCOUNT_TOLERANCE) < BEFORE_AND_AFTER_NS
+    beyond = share["usedNs"] - worked_ns * (1 + ACCOUNT_TOLERANCE)
+    assert beyond < BEFORE_AND_AFTER_NS + wakeups.lost_seconds * 1e9
     assert share["usedNs"] < status["durationNs"]
     told = json.loads(run(stage, f"kubeshare usage -n {space.name} --by pod -o json"))
     assert told["complete"]
