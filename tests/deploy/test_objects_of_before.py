@@ -190,6 +190,12 @@ def _upgraded(cluster: ApiServer) -> Iterator[None]:
     finally:
         install_policies(cluster)
     yield
+    # Another worker may have some of these tests, so not all objects have ended by now.
+    try:
+        cluster.kubectl("delete", RULES, "-l", "app.kubernetes.io/part-of=kubeshare")
+        wait_until(partial(_are_removed, cluster), "the objects to be gone")
+    finally:
+        install_policies(cluster)
     cluster.kubectl("delete", "namespace", SPACE, "--wait=false")
 
 
@@ -197,6 +203,24 @@ def _are_created(cluster: ApiServer, objects: list[Raw]) -> bool:
     """Create those that are missing; whether there are all now."""
     try:
         cluster.kubectl("apply", "--server-side", "-f", "-", stdin=yaml.safe_dump_all(objects))
+    except LabError:
+        return False
+    return True
+
+
+def _are_removed(cluster: ApiServer) -> bool:
+    """Remove what is left; whether nothing is."""
+    free = '{"metadata": {"finalizers": null}}'
+    inside = ("-n", SPACE)
+    try:
+        for kind in ("sharepods", "pods", "resourceclaims"):
+            for name in cluster.kubectl("get", kind, *inside, "-o", "name").split():
+                cluster.kubectl("patch", name, *inside, "--type=merge", "-p", free)
+                now = ("--wait=false", "--grace-period=0", "--force")
+                cluster.kubectl("delete", name, *inside, *now)
+        if "vgpu-of-before" in cluster.kubectl("get", "vgpus", "-o", "name"):
+            cluster.kubectl("patch", "vgpu/vgpu-of-before", "--type=merge", "-p", free)
+            cluster.kubectl("delete", "vgpu/vgpu-of-before", "--wait=false")
     except LabError:
         return False
     return True
