@@ -83,6 +83,7 @@ class Node:
         await agent.gpushare.nodes.wait_for_sync()
         await agent.gpushare.configmaps.wait_for_sync()
         await until(lambda: agent.view.pods.store.by_uid("a-uid") is not None)
+        agent.time_quotas.follow(agent.gpushare.nodes, agent.gpushare.configuration)
 
 
 @pytest.fixture
@@ -196,3 +197,13 @@ def test_a_label_that_is_no_quota_has_no_effect_and_is_reported(node: Node) -> N
     assert node.milliseconds() == 0
     [(reason, note)] = node.events()
     assert (reason, "'fast'" in note) == ("InvalidLabel", True)
+
+
+def test_a_restart_changes_and_reports_nothing(node: Node) -> None:
+    node.add_pod("120")
+    node.configure(**BOUNDS)
+    node.run(nothing)
+    assert node.milliseconds() == 120
+    node.run(nothing)
+    assert node.milliseconds() == 120
+    assert node.events() == []

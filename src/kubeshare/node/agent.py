@@ -159,7 +159,6 @@ class Agent:
         self.oversubscription.follow(self.gpushare.nodes, self.inventory.refresh_soon)
         self.vcuda = VcudaResources(node, paths, self.gpushare.nodes, self.inventory)
         self.time_quotas = TimeQuotas(self.view.pods, self.grants, self.events)
-        self.time_quotas.follow(self.gpushare.nodes, self.gpushare.configuration)
         self.usage = UsageAccounts(
             self.view,
             self.grants,
@@ -278,6 +277,7 @@ class Agent:
         await self.gpushare.nodes.wait_for_sync()
         await self.gpushare.configmaps.wait_for_sync()
         self.degraded_gpus.follow()
+        self.time_quotas.follow(self.gpushare.nodes, self.gpushare.configuration)
         await self.reconciler.find_unrecorded()
         async with asyncio.TaskGroup() as group:
             group.create_task(self.inventory.run())

@@ -48,10 +48,11 @@ class TimeQuotas:
         self._label = ""
         self._of_node: int | None = None
         self._reported: dict[str, str] = {}
-        pods.subscribe(self._pod_changed)
 
     def follow(self, nodes: Reflector[Node], configuration: DynamicConfiguration) -> None:
         """Keep the grants at what label and configuration say.
+
+        Both must have been read: grants that were written before keep their quotas until then.
 
         Args:
             nodes: watches this node's Node.
@@ -62,8 +63,12 @@ class TimeQuotas:
             self._configuration = configuration.now()
             self._apply_to_all()
 
+        for node in nodes.store.snapshot().values():
+            self._read_label(node)
+        configured()
         configuration.subscribe(configured)
         nodes.subscribe(self._node_changed)
+        self._pods.subscribe(self._pod_changed)
 
     def of_pod(self, uid: str) -> int | None:
         """The quota of a pod in nanoseconds; None for the token daemon's own."""
@@ -111,18 +116,23 @@ class TimeQuotas:
             self._apply(uid)
 
     def _node_changed(self, change: Change[Node]) -> None:
-        text = change.object.metadata.labels.get(LABEL_TIME_QUOTA, "")
+        if self._read_label(change.object):
+            self._apply_to_all()
+
+    def _read_label(self, node: Node) -> bool:
+        """Whether the label of this node has changed."""
+        text = node.metadata.labels.get(LABEL_TIME_QUOTA, "")
         if text == self._label:
-            return
+            return False
         self._label, self._of_node = text, _parse(text)
         if text and self._of_node is None:
             note = (
                 f"its label {LABEL_TIME_QUOTA} says {text!r}, which is no number of milliseconds "
                 "from 5 to 10000; that of the configuration is in force"
             )
-            about = reference(NODES, change.object)
+            about = reference(NODES, node)
             self._events.emit(about, "InvalidLabel", "Reading", note, type=WARNING)
-        self._apply_to_all()
+        return True
 
     def _apply_to_all(self) -> None:
         for uid in {grant.pod_uid for grant in self._grants.all()}:
