@@ -6,6 +6,7 @@ from typing import Any
 import pytest
 
 from fakes.checks import WANTED
+from kubeshare.dialects.containers import VGPU_RESOURCES
 from kubeshare.install.must_gather.redaction import concerns_shares, has_share, redacted
 
 SECRET = "hunter2"  # what must never come out
@@ -125,6 +126,12 @@ def test_of_a_kind_that_is_not_known_only_its_metadata_stays() -> None:
 )
 def test_pods_without_a_share_are_not_asked_for(changed: dict[str, Any], expected: bool) -> None:
     assert has_share(POD | changed) is expected
+
+
+@pytest.mark.parametrize("name", ["aliyun.com/gpu-mem", "tencent.com/vcuda-core", *VGPU_RESOURCES])
+def test_a_pod_that_waits_for_the_extender_is_asked_for(name: str) -> None:
+    container = {"name": "main", "resources": {"limits": {name: "8"}}}
+    assert has_share({"kind": "Pod", "metadata": {}, "spec": {"containers": [container]}})
 
 
 @pytest.mark.parametrize(

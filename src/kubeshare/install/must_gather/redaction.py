@@ -7,7 +7,8 @@ thought about it.
 from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, Final
 
-from kubeshare.dialects.containers import VGPU_RESOURCE
+from kubeshare.dialects.containers import VGPU_RESOURCES
+from kubeshare.dialects.families import RESOURCES
 
 REDACTED: Final = "REDACTED"
 
@@ -21,6 +22,7 @@ _OWN_ANNOTATIONS: Final = (
     "tencent.com/",
 )
 """Prefixes of the annotations that KubeShare reads or writes, in any manifest family."""
+_ASKED_FOR: Final = RESOURCES.union(VGPU_RESOURCES)
 _METADATA: Final = (
     "name",
     "namespace",
@@ -105,7 +107,7 @@ def has_share(pod: Mapping[str, Any]) -> bool:
     metadata, spec = pod.get("metadata") or {}, pod.get("spec") or {}
     names = [*(metadata.get("annotations") or {}), *(metadata.get("labels") or {})]
     asks = any(
-        VGPU_RESOURCE in ((each.get("resources") or {}).get("limits") or {})
+        not _ASKED_FOR.isdisjoint((each.get("resources") or {}).get("limits") or {})
         for field in _CONTAINERS
         for each in spec.get(field) or ()
     )
