@@ -17,7 +17,7 @@ from kubeshare.node.escapes.policy import EscapePolicy
 ROOT: Final = Path(__file__).resolve().parents[1]
 PATH: Final = ROOT / "deploy" / "chart" / "kubeshare" / "values.schema.json"
 
-_UNUSED: Final = {"default", "required", "title"}
+_UNUSED: Final = {"default", "title"}
 
 Repository = Annotated[str, Meta(pattern=r"^([a-z0-9][A-Za-z0-9._/:-]*)?$", max_length=255)]
 Tag = Annotated[str, Meta(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]*)?$", max_length=128)]
@@ -151,6 +151,8 @@ def _shortened(found: Any) -> Any:
     kept = {key: _shortened(value) for key, value in found.items() if key not in _UNUSED}
     if "properties" in found:
         kept["properties"] = {name: _shortened(each) for name, each in found["properties"].items()}
+    if not kept.get("required"):
+        kept.pop("required", None)
     if isinstance(kept.get("description"), str):
         kept["description"] = kept["description"].partition("\n")[0]
     return kept
