@@ -178,6 +178,24 @@ def test_metrics_are_for_those_that_the_network_policy_lists(helm: Helm) -> None
     assert found["spec"]["ingress"] == [extender]
 
 
+def test_a_program_that_is_not_ready_holds_up_no_drain(helm: Helm) -> None:
+    objects = helm.render(extender={"enabled": True})
+    pods = {
+        one["metadata"]["name"]: one["spec"]["template"]["metadata"]["labels"]
+        for one in objects
+        if one["kind"] == "Deployment"
+    }
+    budgets = {
+        one["metadata"]["name"]: one["spec"]
+        for one in objects
+        if one["kind"] == "PodDisruptionBudget" and "maxUnavailable" in one["spec"]
+    }
+    assert budgets.keys() == pods.keys()
+    for name, budget in budgets.items():
+        assert budget["unhealthyPodEvictionPolicy"] == "AlwaysAllow"
+        assert budget["selector"]["matchLabels"].items() <= pods[name].items()
+
+
 def test_of_a_hook_that_failed_only_its_job_stays(helm: Helm) -> None:
     policies = {
         (one["kind"] == "Job"): one["metadata"]["annotations"]["helm.sh/hook-delete-policy"]
@@ -211,6 +229,7 @@ def test_the_notes_name_what_helm_cannot_do(helm: Helm) -> None:
         ({"configuration": {"pool": {"policy": "ondemand"}}}, "/configuration/pool/policy"),
         ({"configuration": {"pool": {"minimum": -1}}}, "/configuration/pool/minimum"),
         ({"configuration": {"gpushare": {"door": "webhook"}}}, "/configuration/gpushare/door"),
+        ({"configuration": {"timeQuota": {"pods": {"minimum": 50}}}}, "'maximum'"),
         ({"nodeAgent": {"replicas": 2}}, "'replicas'"),
         ({"scheduler": {"tolerations": {}}}, "/scheduler/tolerations"),
         ({"scheduler": {"policy": "a b"}}, "/scheduler/policy"),
