@@ -3,10 +3,13 @@
 import pytest
 
 from deadlines import eventually
+from fakes import manifests
 from fakes.web import Served, served
 from fakes.web.cluster import add_plain_pod, small_cluster
+from kubeshare.api import configuration
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
-from kubeshare.kube.resources import NODES
+from kubeshare.kube.resources import CONFIG_MAPS, NODES, PODS
 from kubeshare.simulator.control import Fault
 
 
@@ -96,6 +99,22 @@ def test_a_plain_pod_that_waits_is_a_row(changing: Served) -> None:
     row = eventually(lambda: changing.rows("pods").get("Pod/vision/notebook"), "the pod is a row")
     assert (row["state"], row["request"], row["kind"]) == ("waiting", "0.5", "Pod")
     assert changing.read("/api/explain/Pod/vision/notebook")["decision"] == "bound"
+
+
+def test_memory_of_gpushare_is_in_the_unit_of_the_configuration(changing: Served) -> None:
+    metadata = {"namespace": "vision", "labels": {"kubeshare.nthu/role": "pod"}}
+    pod = manifests.pod("small", {"aliyun.com/gpu-mem": "512"}, metadata=metadata)
+    changing.do(changing.api.seed, PODS, pod | {"status": {"phase": "Pending"}})
+    eventually(lambda: "Pod/vision/small" in changing.rows("pods"), "the pod is a row")
+    configured = {
+        "metadata": {"name": configuration.NAME, "namespace": NAMESPACE},
+        "data": {configuration.KEY: "gpushare: {memoryUnit: MiB}"},
+    }
+    changing.do(changing.api.seed, CONFIG_MAPS, configured)
+    eventually(
+        lambda: changing.rows("pods")["Pod/vision/small"]["memory"] == "512Mi",
+        "its memory is in MiB",
+    )
 
 
 def test_what_is_deleted_is_no_row_any_more(changing: Served) -> None:

@@ -7,7 +7,9 @@ from typing import Any, Final
 import msgspec
 import structlog
 
+from kubeshare.api.configuration import Configuration
 from kubeshare.api.demands import Demands
+from kubeshare.api.types.core_v1 import Pod
 from kubeshare.kube.cache.store import Change
 from kubeshare.kube.meta import Key, key_of
 from kubeshare.kube.resources import Raw
@@ -55,6 +57,7 @@ class Tables:
         self._news = asyncio.Event()
         self._encoded: tuple[int, bytes] = (-1, b"")
         self._partly = not sources.vgpus.reflectors
+        self._unit = self._configured_unit()
         sources.vgpus.add_index(_NODE, lambda vgpu: [vgpu.spec.node_name])
         sources.sharepods.add_index(_NODE, lambda raw: [_node_of(raw)])
         if self._partly:
@@ -78,7 +81,7 @@ class Tables:
         if self._partly:
             plain = sources.pods.by_index(_NODE, node)
             found = sources.sharepods.by_index(_NODE, node)
-            return own_gpus(node, found, plain, self._demands)
+            return own_gpus(node, found, plain, self._demands, self._unit)
         return gpus_of(sources.gpunodes.get(node), sources.vgpus.by_index(_NODE, node))
 
     async def run(self) -> None:
@@ -136,7 +139,7 @@ class Tables:
             row = pods.sharepod_row(raw, self._demands) if raw else None
         elif kind == pods.POD:
             pod = sources.pods.get(name, namespace)
-            row = pods.pod_row(pod, self._demands) if pod else None
+            row = pods.pod_row(pod, self._demands, self._unit) if pod else None
         elif kind == "GPUQuota":
             quota = sources.gpuquotas.get(name, namespace)
             row = quotas.gpuquota_row(quota) if quota else None
@@ -160,12 +163,27 @@ class Tables:
         sources.resourcequotas.subscribe(self._marker("quotas", "ResourceQuota"))
         sources.pods.subscribe(self._on_pod)
         sources.sharepods.subscribe(self._on_sharepod)
+        sources.configurations.subscribe(self._on_configuration)
+
+    def _configured_unit(self) -> int:
+        found = self._sources.configuration() or Configuration()
+        return found.gpushare.unit_bytes
+
+    def _on_configuration(self, _: Change[Any]) -> None:
+        unit, self._unit = self._unit, self._configured_unit()
+        if unit != self._unit:
+            for pod in filter(is_plain, self._sources.pods.all()):
+                self._mark_pod(pod)
 
     def _on_pod(self, change: Change[Any]) -> None:
-        if self._sources.names(change.key.namespace):
-            self._mark("pods", pods.POD, change.key)
-            if self._partly and is_plain(change.object) and change.object.spec.node_name:
-                self._mark_node(change.object.spec.node_name)
+        self._mark_pod(change.object)
+
+    def _mark_pod(self, pod: Pod) -> None:
+        key = key_of(pod)
+        if self._sources.names(key.namespace):
+            self._mark("pods", pods.POD, key)
+            if self._partly and is_plain(pod) and pod.spec.node_name:
+                self._mark_node(pod.spec.node_name)
 
     def _on_sharepod(self, change: Change[Any]) -> None:
         self._mark("pods", pods.SHAREPOD, change.key)

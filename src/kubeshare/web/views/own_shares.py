@@ -21,7 +21,9 @@ class _Own(Struct, frozen=True):
     holder: Holder
 
 
-def own_gpus(node: str, found: Iterable[Raw], plain: Iterable[Pod], demands: Demands) -> list[Gpu]:
+def own_gpus(
+    node: str, found: Iterable[Raw], plain: Iterable[Pod], demands: Demands, unit: int
+) -> list[Gpu]:
     """The GPUs of a node as the SharePods and pods there name them, with their shares alone.
 
     Args:
@@ -29,10 +31,11 @@ def own_gpus(node: str, found: Iterable[Raw], plain: Iterable[Pod], demands: Dem
         found: the SharePods on it.
         plain: the plain pods on it that ask for shares.
         demands: parses what they ask for.
+        unit: the bytes of a unit of ``aliyun.com/gpu-mem``.
     """
     by_id: dict[str, list[_Own]] = {}
     of_sharepods = (own for raw in found for own in _of_sharepod(raw, demands))
-    of_pods = (own for pod in plain for own in _of_pod(pod, demands))
+    of_pods = (own for pod in plain for own in _of_pod(pod, demands, unit))
     for own in chain(of_sharepods, of_pods):
         by_id.setdefault(own.gpu.id, []).append(own)
     return [Gpu(None, _vgpu(node, owns), partly_seen=True) for _, owns in sorted(by_id.items())]
@@ -60,9 +63,9 @@ def _of_sharepod(raw: Raw, demands: Demands) -> Iterator[_Own]:
     yield from (_Own(gpu, holder) for gpu in gpus)
 
 
-def _of_pod(pod: Pod, demands: Demands) -> Iterator[_Own]:
+def _of_pod(pod: Pod, demands: Demands, unit: int) -> Iterator[_Own]:
     try:
-        demand = demands.of_pod(to_builtins(pod))
+        demand = demands.of_pod(to_builtins(pod), unit=unit)
     except InvalidValueError:
         return
     if demand is None or pod.terminal:

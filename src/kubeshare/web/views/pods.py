@@ -1,7 +1,8 @@
 """Rows of the SharePods and pods that ask for shares of GPUs."""
 
-from collections.abc import Mapping
-from typing import Any, Final
+from collections.abc import Callable
+from functools import partial
+from typing import Final
 
 from msgspec import Struct, to_builtins
 
@@ -64,7 +65,7 @@ class PodRow(Struct, frozen=True, kw_only=True, rename="camel"):
 def sharepod_row(raw: Raw, demands: Demands) -> PodRow | None:
     """The row of a SharePod; None if it asks for no share."""
     found = sharepods.view(raw)
-    demand, problem = _demand(raw, demands)
+    demand, problem = _demand(partial(demands.of_sharepod, raw))
     if demand is None and problem is None:
         return None
     status = found.status
@@ -95,11 +96,14 @@ def sharepod_row(raw: Raw, demands: Demands) -> PodRow | None:
     )
 
 
-def pod_row(pod: Pod, demands: Demands) -> PodRow | None:
-    """The row of a plain pod; None if it asks for no share, or has a SharePod that does."""
+def pod_row(pod: Pod, demands: Demands, unit: int) -> PodRow | None:
+    """The row of a plain pod; None if it asks for no share, or has a SharePod that does.
+
+    ``unit`` is the bytes of a unit of ``aliyun.com/gpu-mem``.
+    """
     if not is_plain(pod):
         return None
-    demand, problem = _demand(to_builtins(pod), demands, of_pod=True)
+    demand, problem = _demand(partial(demands.of_pod, to_builtins(pod), unit=unit))
     if demand is None and problem is None:
         return None
     if pod.terminal:
@@ -127,12 +131,10 @@ def is_plain(pod: Pod) -> bool:
     return pod.metadata.labels.get(LABEL_ROLE) == ROLE_POD
 
 
-def _demand(
-    raw: Mapping[str, Any], demands: Demands, *, of_pod: bool = False
-) -> tuple[Demand | None, str | None]:
+def _demand(parse: Callable[[], Demand | None]) -> tuple[Demand | None, str | None]:
     """The demand, or what is wrong with it."""
     try:
-        return (demands.of_pod(dict(raw)) if of_pod else demands.of_sharepod(dict(raw))), None
+        return parse(), None
     except InvalidValueError as error:
         return None, str(error)
 
