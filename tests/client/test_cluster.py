@@ -131,6 +131,26 @@ async def test_what_is_deleted_meanwhile_is_not_waited_for(cluster: FakeCluster)
             await mine.wait("b")
 
 
+def test_waiting_ends_if_it_was_deleted_before_the_watch_began(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def play(cluster: FakeCluster) -> None:
+        async with client(cluster) as mine:
+            await mine.create(a_sharepod())
+            requests = cluster.server.client("user")
+            listing = requests.list
+
+            async def after_its_end(*arguments: Any, **selection: Any) -> Any:
+                cluster.delete("a")
+                return await listing(*arguments, **selection)
+
+            monkeypatch.setattr(requests, "list", after_its_end)
+            with pytest.raises(DeletedError, match="SharePod default/a was deleted"):
+                await Cluster(requests).wait("a", timeout=60)
+
+    run_scenario(play)
+
+
 @pytest.mark.parametrize(
     ("gpu", "field"),
     [

@@ -137,12 +137,13 @@ class Cluster:
             WaitTimeoutError: the time is over.
         """
         where = namespace or self.namespace
-        state = await self.get(name, where)
+        view = await self._client.get(VIEWS, name, where)
+        state = SharePodState.of(view)
         selection = Selection(where, fields=f"metadata.name={name}")
         try:
             async with (
                 asyncio.timeout(timeout),
-                aclosing(changes(self._client, VIEWS, selection)) as found,
+                aclosing(changes(self._client, VIEWS, selection, [view])) as found,
             ):
                 while not _reached(state, until, no_room):
                     kind, view = await anext(found)

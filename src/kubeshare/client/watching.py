@@ -1,7 +1,7 @@
 """Watches objects of a kind: their present states, then each change."""
 
 import asyncio
-from collections.abc import AsyncGenerator
+from collections.abc import AsyncGenerator, Iterable
 from contextlib import aclosing
 from typing import TYPE_CHECKING, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
@@ -28,18 +28,18 @@ class Selection(NamedTuple):
 
 
 async def changes(
-    client: "Client", resource: Resource[V], selection: Selection
+    client: "Client", resource: Resource[V], selection: Selection, seen: Iterable[V] = ()
 ) -> AsyncGenerator[Event[V]]:
     """The present states, then each change, for as long as the caller reads them.
 
-    The first state that is seen of an object counts as ``ADDED``. Close the generator with
-    ``contextlib.aclosing``.
+    The first state that is seen of an object counts as ``ADDED``. Objects that the caller has
+    ``seen`` come once they have changed. Close the generator with ``contextlib.aclosing``.
 
     Raises:
         UnreachableError: the API server was away for a minute.
         ApiError: any other refusal.
     """
-    known: dict[Key, V] = {}
+    known: dict[Key, V] = {each.metadata.key: each for each in seen}
     now = asyncio.get_running_loop().time
     backoff, away_since = Backoff(1.0, 10.0), None
     while True:
