@@ -12,6 +12,7 @@ from fakes.cluster.extender import bind, call, fit, placed, pod, start
 from fakes.cluster.state import the_pod
 from kubeshare.core.policies.binpack import policy as binpack
 from kubeshare.core.policies.topology import policy as topology
+from kubeshare.kube.resources import NODES
 
 WORDS = "raised ZeroDivisionError: oh"
 
@@ -69,8 +70,13 @@ def test_every_call_says_what_it_raised_and_the_pod_stays_pending(
         await expect_event(cluster, "p", "BindFailed", WORDS)
         assert failures(cluster) == before + 4
         assert not placed(cluster)
+        label = {"new": "label"}
+        cluster.server.change(
+            NODES, "n1", "", lambda node: node["metadata"]["labels"].update(label)
+        )
         await cluster.quiet()  # the extender keeps its index up to date meanwhile
         assert "extender" in cluster.programs
+        assert failures(cluster) == before + 4
 
     run_scenario(play, n1=1)
 

@@ -21,12 +21,12 @@ from kubeshare.api.types.v1 import VGPU
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.messages import asked_for, explain, explain_nodes
-from kubeshare.core.errors import InvalidValueError, PolicyFailedError
+from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import indexes, policy
 from kubeshare.core.policies.by_family import FAMILY_POLICIES
 from kubeshare.core.policies.guard import GuardedPolicy
-from kubeshare.core.policies.scoring import guarded
+from kubeshare.core.policies.scoring import guarded, scorer
 from kubeshare.core.quota.model import Restriction
 from kubeshare.core.quota.rows import FIELDS
 from kubeshare.core.quota.slots import fence_crowded
@@ -78,7 +78,7 @@ class Placement:
         self._nodes = nodes
         self._configuration = configuration
         name = FAMILY_POLICIES[family.name]
-        self._score = guarded(name, on_failure)
+        self._score, self._unguarded = guarded(name, on_failure), scorer(name)
         self._quotas = quotas
         self._policy = GuardedPolicy(name, "built in", policy(name), on_failure)
         self._decide = quotas.within(self._policy)
@@ -178,13 +178,16 @@ class Placement:
 
     def attach_indexes(self, ledger: Ledger) -> None:
         """Build the indexes that calls need, of an empty ledger."""
-        indexes.attach_indexes(self._policy, ledger)
+        indexes.attach_indexes(self._policy.decide, ledger)
         self.refresh_indexes(ledger)
 
     def refresh_indexes(self, ledger: Ledger) -> None:
-        """Bring those up to date that catch up when they are read."""
-        with suppress(PolicyFailedError):  # a call that it concerns says so
-            self._score(ledger, _LEAST, ())
+        """Bring those up to date that catch up when they are read.
+
+        A failure is none of a decision, and not counted: a call that it concerns says so.
+        """
+        with suppress(Exception), ledger.what_if():
+            self._unguarded(ledger, _LEAST, ())
 
     def _fits_after(self, demand: Demand, node: str, victims: Iterable[str]) -> bool:
         leaving = set(victims)
