@@ -143,6 +143,36 @@ def test_a_watch_goes_on_with_each_change(output: str, capsys: pytest.CaptureFix
     assert "NAME" not in "".join(later)
 
 
+def test_what_goes_or_changes_between_list_and_watch_is_a_change(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    async def play(cluster: FakeCluster) -> None:
+        await one_runs_and_one_waits(cluster)
+        async with cluster.server.client("user") as client:
+            listing, lists = client.list, 0
+
+            async def after_a_change(*arguments: Any, **selection: Any) -> Any:
+                nonlocal lists
+                lists += 1
+                if lists == 2:
+                    cluster.delete("train")
+                    await cluster.until(lambda: cluster.running("waits"))
+                return await listing(*arguments, **selection)
+
+            monkeypatch.setattr(client, "list", after_a_change)
+            options = Options(kinds=(KINDS["sharepods"],), output="json")
+            following = asyncio.create_task(command.follow(client, options))
+            await cluster.quiet(60)
+            following.cancel()
+
+    run_scenario(play, n1=1)
+    changes = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    seen = [(each["type"], each["object"]["name"]) for each in changes]
+    assert seen[:2] == [("ADDED", "train"), ("ADDED", "waits")]
+    assert ("DELETED", "train") in seen[2:]
+    assert {kind for kind, name in seen[2:] if name == "waits"} == {"MODIFIED"}
+
+
 def test_a_cluster_without_kubeshare_is_told_so() -> None:
     async def play(cluster: FakeCluster) -> None:
         cluster.server.inject(Fault.answer(404, "NotFound"), verb="list")

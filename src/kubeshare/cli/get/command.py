@@ -128,7 +128,6 @@ async def follow(client: "Client", options: Options) -> None:
     """
     [kind] = options.kinds
     views = await _list(client, kind, options)
-    known = {each.metadata.key: each.metadata.resource_version for each in views}
     table: Table | None = None
     if options.output != "json":
         wide, everywhere = options.output == "wide", options.all_namespaces
@@ -138,10 +137,8 @@ async def follow(client: "Client", options: Options) -> None:
         for each in views:
             click.echo(json.dumps({"type": "ADDED", "object": kind.fields(each)}))
     where = Selection(_namespace(client, kind, options), options.labels)
-    async with aclosing(changes(client, kind.resource, where)) as found:
+    async with aclosing(changes(client, kind.resource, where, views)) as found:
         async for change, view in found:
-            if known.pop(view.metadata.key, None) == view.metadata.resource_version:
-                continue  # it is shown already
             fields = dict(kind.fields(view))
             if table is None:
                 click.echo(json.dumps({"type": change, "object": fields}))
