@@ -21,6 +21,7 @@ SPEC = {"containers": [{"name": "main", "image": "i"}]}
         (GPU(request="300m", memory=1 << 30), {"request": "300m", "memory": "1073741824"}),
         (GPU(memory=0.5, count=2), {"memory": "0.5", "count": 2}),
         (GPU(request=0.0, anti_affinity="x"), {"request": "0", "antiAffinity": "x"}),
+        (GPU(request=1, latency_sensitive=True), {"request": "1", "latencySensitive": True}),
         (GPU(id="mine", model="V100"), {"id": "mine", "model": "V100"}),
     ],
 )

@@ -24,6 +24,7 @@ class GPU(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         request: of the GPU's time, guaranteed: 0 to 1, or the number of whole GPUs and a rest.
         limit: of the GPU's time, at most; 0 to 1.
+        latency_sensitive: whether its launches are served promptly, within its request.
         memory: a quantity (``"4Gi"``), a number of bytes, or a fraction of the GPU up to 1.
         affinity: use the GPU with this label.
         anti_affinity: share with no holder of the same label.
@@ -35,6 +36,7 @@ class GPU(msgspec.Struct, frozen=True, kw_only=True):
 
     request: float | str | None = None
     limit: float | str | None = None
+    latency_sensitive: bool | None = msgspec.field(default=None, name="latencySensitive")
     memory: float | str | None = None
     affinity: str | None = None
     anti_affinity: str | None = msgspec.field(default=None, name="antiAffinity")
