@@ -181,7 +181,9 @@ def evict(cluster: ApiServer, name: str) -> str:
 
 def test_one_in_use_is_not_evicted(cluster: ApiServer, placeholder: str) -> None:
     ours = manifests.load(manifests.Options())
-    (budget,) = [one for one in ours if one["kind"] == "PodDisruptionBudget"]
+    name = "kubeshare-guard-placeholders"
+    budgets = [one for one in ours if one["kind"] == "PodDisruptionBudget"]
+    (budget,) = [one for one in budgets if one["metadata"]["name"] == name]
     cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump(budget))
     runs = json.dumps({"status": {"phase": "Running"}})
     which = ("pod", placeholder, "-n", NAMESPACE)
