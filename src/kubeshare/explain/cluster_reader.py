@@ -123,7 +123,7 @@ async def read(client: "Client", chosen: Policy, namespace: str, now: datetime) 
         raise NotInstalledError from error
     nodes = (await client.list(core_v1.NODES)).items
     pods = (await client.list(core_v1.PODS)).items
-    configuration = await _configuration(client)
+    configuration = await read_configuration(client)
     gpunodes = (await client.list(GPUNODES.into(GPUNode))).items
     quotas = await _quotas(client, namespace)
     listed = Lists(vgpus=vgpus, gpunodes=gpunodes, nodes=nodes, pods=pods)
@@ -177,7 +177,8 @@ async def _quotas(client: "Client", namespace: str) -> Quotas:
     return Quotas(lambda _: of_namespace, lambda _: by_model)
 
 
-async def _configuration(client: "Client") -> Configuration | None:
+async def read_configuration(client: "Client") -> Configuration | None:
+    """The configuration in force; None where it may not be read or is invalid."""
     try:
         found = await client.get(CONFIG_MAPS.into(ConfigMap), NAME, NAMESPACE)
         return parse(found.data.get(KEY, ""))

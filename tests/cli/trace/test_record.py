@@ -12,6 +12,8 @@ from typing import Any
 import pytest
 
 from deadlines import eventually
+from kubeshare.api import configuration
+from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS
 from kubeshare.cli.main import main
 from kubeshare.cli.trace import recorder, recording
@@ -22,7 +24,7 @@ from kubeshare.explain.errors import NotInstalledError
 from kubeshare.kube import logs
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ForbiddenError
-from kubeshare.kube.resources import NODES, PODS
+from kubeshare.kube.resources import CONFIG_MAPS, NODES, PODS
 from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 from kubeshare.simulator.jobs import Job
 from kubeshare.simulator.workloads.csv_writer import JOB_COLUMNS
@@ -89,6 +91,22 @@ def jobs(path: Path) -> list[Job]:
 
 async def nothing(server: FakeApiServer) -> None:
     """The cluster stays as it is."""
+
+
+def test_memory_of_gpushare_is_in_the_unit_of_the_configuration(
+    tmp_path: Path, server: FakeApiServer
+) -> None:
+    data = {configuration.KEY: "gpushare: {memoryUnit: MiB}"}
+    name = {"name": configuration.NAME, "namespace": NAMESPACE}
+    server.seed(CONFIG_MAPS, {"metadata": name, "data": data})
+    container = {"name": "main", "resources": {"limits": {"aliyun.com/gpu-mem": "512"}}}
+    metadata = {"name": "small", "namespace": "team"}
+    status = {"phase": "Running"}
+    server.seed(PODS, {"metadata": metadata, "spec": {"containers": [container]}, "status": status})
+    path, _ = recorded(tmp_path, server, nothing)
+    [small] = jobs(path)
+    assert small.demand is not None
+    assert small.demand.memory.bytes == GI // 2
 
 
 @pytest.fixture

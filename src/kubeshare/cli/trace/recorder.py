@@ -52,10 +52,14 @@ class Recorder:
         clock: seconds; of the same clock is when the recording began.
         pseudonyms: of all names.
         gpu_bytes: the memory of the usual GPU.
+        unit: the bytes of a unit of ``aliyun.com/gpu-mem``.
     """
 
-    def __init__(self, clock: Callable[[], float], pseudonyms: Pseudonyms, gpu_bytes: int) -> None:
+    def __init__(
+        self, clock: Callable[[], float], pseudonyms: Pseudonyms, gpu_bytes: int, unit: int
+    ) -> None:
         self._clock, self._pseudonyms, self._gpu_bytes = clock, pseudonyms, gpu_bytes
+        self._unit = unit
         self._begin_s = clock()
         self._alive: dict[str, Life] = {}  # by uid
         self._rows: list[JobRow] = []
@@ -115,7 +119,7 @@ class Recorder:
 
     def _born(self, kind: Kind, raw: Raw, uid: str, now: float) -> Life | None:
         try:
-            ask = ask_of(kind, raw, uid)
+            ask = ask_of(kind, raw, uid, unit=self._unit)
         except InvalidValueError:
             self._unreadable += 1
             return None

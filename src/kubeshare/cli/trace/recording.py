@@ -4,11 +4,13 @@ import asyncio
 from pathlib import Path
 from typing import Final
 
+from kubeshare.api.configuration import Configuration
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, GPUNode
 from kubeshare.cli.trace.nodes import simulated_nodes, usual_gpu_bytes
 from kubeshare.cli.trace.pseudonyms import Pseudonyms
 from kubeshare.cli.trace.recorder import Counts, Recorder, only_gpus
+from kubeshare.explain.cluster_reader import read_configuration
 from kubeshare.explain.errors import NotInstalledError
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.client.client import Client
@@ -50,7 +52,9 @@ async def record(client: Client, path: Path, nodes_path: Path, stop: asyncio.Eve
     nodes = simulated_nodes((await client.list(core_v1.NODES)).items, gpunodes, pseudonyms)
     write_rows(nodes_path, NODE_COLUMNS, map(node_row, nodes))
     clock = asyncio.get_running_loop().time
-    recorder = Recorder(clock, pseudonyms, usual_gpu_bytes(nodes, GPU_BYTES))
+    configuration = await read_configuration(client) or Configuration()
+    unit = configuration.gpushare.unit_bytes
+    recorder = Recorder(clock, pseudonyms, usual_gpu_bytes(nodes, GPU_BYTES), unit)
     sharepods = Reflector(client, SHAREPODS, transform=only_gpus("sharepods"))
     pods = Reflector(client, PODS, transform=only_gpus("pods"))
     sharepods.subscribe(recorder.handler("sharepods"))

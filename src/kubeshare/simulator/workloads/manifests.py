@@ -10,7 +10,7 @@ from kubeshare.api.predicates import pod_requests
 from kubeshare.api.types.constants import LABEL_ROLE, ROLE_POD
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.units import MICROS, Memory
+from kubeshare.core.units import GI, MICROS, Memory
 from kubeshare.dialects import pod, sharepod
 from kubeshare.dialects.priority_and_gang import Standing, standing_of
 from kubeshare.simulator.jobs import FOREVER, HostRequest, Job
@@ -76,7 +76,7 @@ class Life(msgspec.Struct, kw_only=True):
         )
 
 
-def ask_of(kind: Kind, raw: Mapping[str, Any], uid: str) -> Ask | None:
+def ask_of(kind: Kind, raw: Mapping[str, Any], uid: str, *, unit: int = GI) -> Ask | None:
     """What a manifest asks for; None if that is no GPU, or another object asks for it.
 
     A pod that requests ``nvidia.com/gpu`` asks for whole GPUs. The pod of a SharePod and
@@ -86,6 +86,7 @@ def ask_of(kind: Kind, raw: Mapping[str, Any], uid: str) -> Ask | None:
         kind: the kind of object.
         raw: the object, from the API server or to be created.
         uid: identifies it in the trace.
+        unit: the bytes of a unit of ``aliyun.com/gpu-mem``.
 
     Raises:
         InvalidValueError: a value is not acceptable.
@@ -96,10 +97,10 @@ def ask_of(kind: Kind, raw: Mapping[str, Any], uid: str) -> Ask | None:
         raise InvalidValueError(kind, str(error)) from None
     if kind == "pods" and view.metadata.labels.get(LABEL_ROLE, ROLE_POD) != ROLE_POD:
         return None
-    read = sharepod.demand_of if kind == "sharepods" else pod.demand_of
-    demand = read(raw)
+    is_sharepod = kind == "sharepods"
+    demand = sharepod.demand_of(raw) if is_sharepod else pod.demand_of(raw, unit=unit)
     if demand is None:
-        if kind == "sharepods" or not view.whole_gpus:
+        if is_sharepod or not view.whole_gpus:
             return None
         demand = Demand(
             uid=uid,
