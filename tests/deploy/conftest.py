@@ -1,6 +1,7 @@
 """An API server that has our CRDs and policies, with its own namespace per test."""
 
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -172,6 +173,10 @@ def space(cluster: ApiServer) -> Iterator[Namespace]:
     cluster.kubectl(
         "create", "rolebinding", "all", "--clusterrole=cluster-admin", *users, "-n", name
     )
+    # The API server learns of a binding a moment after it has stored it.
+    may = ("get", "pods", "-n", name)
+    for user in (DEVICES, SCHEDULER):
+        wait_until(partial(_is_allowed, cluster, *may, f"--as={user}"), "the rights")
     yield Namespace(cluster, name)
     cluster.kubectl("delete", "pods", "--all", "-n", name, "--grace-period=0", "--force")
 
