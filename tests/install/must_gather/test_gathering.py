@@ -184,3 +184,13 @@ def test_nothing_is_left_where_the_api_server_does_not_answer(
     with pytest.raises(UnreachableError):
         gathered(server, tmp_path / "a.tar.gz")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_a_file_that_others_may_read_is_not_written(tmp_path: Path) -> None:
+    path = tmp_path / "gathered.tar.gz"
+    others = tmp_path / "gathered.tar.gz.unfinished"
+    others.touch(mode=0o666)
+    others.chmod(0o666)
+    with open_archive(path, 1000, 1):
+        pass
+    assert path.stat().st_mode & 0o777 == 0o600

@@ -67,7 +67,9 @@ def open_archive(path: Path, limit_bytes: int, moment: int) -> Iterator[Archive]
     """
     unfinished = path.with_name(f"{path.name}.unfinished")
     try:
-        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        # A file that is there may be another's, whom its mode would let read this one.
+        unfinished.unlink(missing_ok=True)
+        descriptor = os.open(unfinished, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
         with os.fdopen(descriptor, "wb") as file, tarfile.open(fileobj=file, mode="w:gz") as tar:
             yield Archive(tar, limit_bytes, moment)
         unfinished.rename(path)
