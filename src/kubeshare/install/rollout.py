@@ -27,6 +27,8 @@ _THEIRS = {"ConfigMap", _QUOTA}
 TOKEN_DAEMON = "kubeshare-token-daemon"  # noqa: S105  not that kind of token
 _UPGRADED_FIRST = {TOKEN_DAEMON}
 """Programs that understand earlier versions of the others, but not later ones."""
+_FORMER = "kube-system"
+"""The namespace of versions 1 and 2, which this one cannot have."""
 _POLL_SECONDS = 0.25
 _POLLS_OF_A_QUOTA = 20
 
@@ -62,7 +64,13 @@ async def install(client: Client, manifests: list[Manifest], *, deadline: float,
         words = "; ".join(f"{each.seen} ({each.fix})" for each in lacking)
         raise RolloutError(f"nothing was changed: {words}")
     await check(client, manifests)
-    if elsewhere := await _other_namespace(client, manifests):
+    elsewhere = await _other_namespace(client, manifests)
+    if elsewhere == _FORMER:
+        raise RolloutError(
+            f"nothing was changed: namespace {_FORMER} has version 1 or 2 of KubeShare: run "
+            "`kubeshare migrate kubeshare --plan` first"
+        )
+    if elsewhere:
         raise RolloutError(
             f"nothing was changed: this cluster has KubeShare in namespace {elsewhere}, and can "
             f"have it once: upgrade it there (KUBESHARE_NAMESPACE={elsewhere}), or uninstall it "

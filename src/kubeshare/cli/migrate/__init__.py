@@ -1,1 +1,1 @@
-"""``kubeshare migrate``: moves nodes of gpushare or gpu-manager under their running pods."""
+"""``kubeshare migrate``: moves a cluster to KubeShare under its running pods."""

@@ -1,7 +1,6 @@
-"""`kubeshare migrate`: moves gpushare's and gpu-manager's nodes under their running pods."""
+"""`kubeshare migrate`: moves a cluster to KubeShare under its running pods."""
 
 import asyncio
-import json
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -11,6 +10,7 @@ import yaml
 from kubeshare.cli.migrate.cluster_reader import read_cluster
 from kubeshare.cli.migrate.going_back import GivenBack, give_back
 from kubeshare.cli.migrate.model import Plan
+from kubeshare.cli.migrate.modes import checked, show, with_modes
 from kubeshare.cli.migrate.output import (
     SYSTEMS,
     given_back_fields,
@@ -19,6 +19,7 @@ from kubeshare.cli.migrate.output import (
     plan_text,
 )
 from kubeshare.cli.migrate.planning import plan
+from kubeshare.cli.migrate.published.command import command as published
 from kubeshare.cli.migrate.recording import Say, record_pods
 from kubeshare.dialects.scheduler_policy import configuration_of
 
@@ -37,7 +38,7 @@ class PolicyFileError(ValueError):
 
 @click.group(epilog="\b\nExample:\n  kubeshare migrate gpushare --plan")
 def migrate() -> None:
-    """Move a cluster of gpushare or gpu-manager to KubeShare; its pods run on."""
+    """Move a cluster of another system, or of an earlier KubeShare; its pods run on."""
 
 
 def _command(system: str) -> click.Command:
@@ -49,22 +50,10 @@ def _command(system: str) -> click.Command:
         epilog=f"\b\nExample:\n  kubeshare migrate {system} --plan -o json | jq .nodes[].problems",
     )
     @click.argument("nodes", nargs=-1, metavar="[NODE]...")
-    @click.option("--plan", "mode", flag_value="plan", help="Say what there is to do, and why not.")
-    @click.option(
-        "--apply",
-        "mode",
-        flag_value="apply",
-        help="Cordon and label the nodes, and record what their pods use. May be repeated.",
+    @with_modes(
+        apply="Cordon and label the nodes, and record what their pods use. May be repeated.",
+        back="Undo --apply: remove these records, so that the nodes are given back.",
     )
-    @click.option(
-        "--back",
-        "mode",
-        flag_value="back",
-        help="Undo --apply: remove these records, so that the nodes are given back.",
-    )
-    @click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
-    @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="By default $KUBECONFIG.")
-    @click.option("--context", help="A context of the kubeconfig; by default its current one.")
     def command(
         nodes: tuple[str, ...],
         mode: str | None,
@@ -72,11 +61,9 @@ def _command(system: str) -> click.Command:
         kubeconfig: str | None,
         context: str | None,
     ) -> int:
-        if mode is None:
-            raise click.UsageError("give one of --plan, --apply and --back")
-        answer = asyncio.run(_connect(system, mode, nodes, kubeconfig, context))
+        answer = asyncio.run(_connect(system, checked(mode), nodes, kubeconfig, context))
         text, fields, code = formatted(system, answer)
-        click.echo(json.dumps(fields) if output == "json" else text)
+        show(text, fields, output)
         return code
 
     return command
@@ -119,6 +106,7 @@ def formatted(system: str, answer: Answer) -> tuple[str, dict[str, Any], int]:
 
 for _system in SYSTEMS:
     migrate.add_command(_command(_system))
+migrate.add_command(published)
 
 
 @migrate.command(
