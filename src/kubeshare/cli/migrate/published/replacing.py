@@ -104,7 +104,8 @@ async def _replace_kind(client: "Client") -> None:
     await client.apply(CUSTOM_RESOURCE_DEFINITIONS, body, field_manager=INSTALLER, force=True)
 
     async def served() -> bool:
-        return not established(dict(await client.get(CUSTOM_RESOURCE_DEFINITIONS, CRD)))
+        found = await client.get(CUSTOM_RESOURCE_DEFINITIONS, CRD)
+        return not established(found)
 
     await _until(served, "the API server does not serve the CRD")
 
