@@ -1,23 +1,25 @@
 """The CRD of KubeShare 1 is replaced under an object of it, on a real API server."""
 
-import asyncio
 import base64
 import json
+import os
+import re
+import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
 
 from cli.migrate.published_cluster import CRD, OLD_STATUS, Raw, old_crd
-from kubeshare.cli.migrate.published.command import perform
-from kubeshare.cli.migrate.published.output import formatted
-from kubeshare.kube.client.client import Client
 from kubeshare.lab.control_plane.api_server import ApiServer, local_api_server, wait_until
 from kubeshare.lab.errors import LabError
 from kubeshare.lab.progress import Progress
 
 pytestmark = pytest.mark.apiserver
 
+PAGE = (Path(__file__).parents[2] / "docs/from-kubeshare.md").read_text()
 KEY = "/registry/apiextensions.k8s.io/customresourcedefinitions/"
 OBJECT = "/registry/kubeshare.nthu/sharepods/default/a"
 SHAREPOD = {
@@ -57,9 +59,11 @@ def etcd(server: ApiServer, call: str, **fields: str) -> Raw:
     return found
 
 
-def stored(server: ApiServer, key: str) -> str:
-    [found] = etcd(server, "range", key=key)["kvs"]
-    return base64.b64decode(found["value"]).decode()
+def stored_status(server: ApiServer) -> Raw:
+    """The status of the SharePod as etcd has it: what is read has only what the schema has."""
+    [found] = etcd(server, "range", key=OBJECT)["kvs"]
+    status: Raw = json.loads(base64.b64decode(found["value"]))["status"]
+    return status
 
 
 def _store_old_crd(server: ApiServer) -> None:
@@ -86,41 +90,70 @@ def _creates(server: ApiServer) -> bool:
     return True
 
 
-def migrate(server: ApiServer, mode: str) -> tuple[Raw, int]:
-    async def run() -> tuple[str, Raw, int]:
-        async with Client.connect(str(server.kubeconfig)) as client:
-            return formatted(await perform(client, mode, lambda _: None))
+def run(server: ApiServer, commands: str, expected: int = 0) -> str:
+    """Run commands of the page as the administrator of a cluster; returns what they print."""
+    folders = (Path(sys.executable).parent, server.programs)
+    path = os.pathsep.join([*map(str, folders), os.environ["PATH"]])
+    done = subprocess.run(
+        ["bash", "-ec", commands],
+        env=os.environ | {"PATH": path, "KUBECONFIG": str(server.kubeconfig)},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == expected, done.stderr
+    return done.stdout
 
-    _, fields, code = asyncio.run(run())
-    return fields, code
+
+def sharepod(server: ApiServer) -> Raw:
+    found: Raw = json.loads(server.kubectl("get", "shp", "a", "-o", "json"))
+    return found
 
 
-def test_the_crd_is_replaced_under_an_old_object_which_is_read_and_updated(
+def test_the_crd_is_replaced_under_an_old_object_by_the_commands_of_the_page(
     before: ApiServer,
 ) -> None:
-    assert "PodManagerPort" in stored(before, OBJECT)
-    uid = before.kubectl("get", "shp", "a", "-o", "jsonpath={.metadata.uid}")
-    planned, code = migrate(before, "plan")
-    assert code == 0
-    assert planned["sharepods"][0]["oldStatus"] == list(OLD_STATUS)
-    assert planned["steps"][0] == "replace the CRD; 1 SharePods stay"
+    plan, apply, install, back, remove = re.findall(r"```sh\n(.*?)```", PAGE, re.DOTALL)
+    assert stored_status(before) == OLD_STATUS
+    uid = sharepod(before)["metadata"]["uid"]
+    planned = run(before, plan)
+    assert "1. replace the CRD; 1 SharePods stay" in planned
+    assert f"2. drop {', '.join(OLD_STATUS)} from the status of 1 SharePods" in planned
 
-    applied, code = migrate(before, "apply")
-    assert (code, applied["steps"], applied["storedVersions"]) == (0, [], ["v1"])
+    assert "next: kubeshare install" in run(before, apply)
+    run(before, apply)
     crd = json.loads(before.kubectl("get", "crd", CRD, "-o", "json"))
     assert not crd["spec"].get("preserveUnknownFields")
-    wait_until(
-        lambda: "PodManagerPort" not in before.kubectl("get", "shp", "a", "-o", "json"), "it"
-    )
-    assert "PodManagerPort" not in stored(before, OBJECT)
-    found = json.loads(before.kubectl("get", "shp", "a", "-o", "json"))
-    assert found["metadata"]["uid"] == uid
-    assert found["spec"] == SHAREPOD["spec"]
+    assert crd["status"]["storedVersions"] == ["v1"]
+    assert stored_status(before) == {}
+    assert sharepod(before)["metadata"]["uid"] == uid
+    assert sharepod(before)["spec"] == SHAREPOD["spec"]
 
     before.kubectl("annotate", "shp", "a", "kubeshare/gpu_limit=0.9", "--overwrite")
-    status = json.dumps({"status": {"phase": "Running"}})
-    before.kubectl("patch", "shp", "a", "--subresource=status", "--type=merge", "-p", status)
-    found = json.loads(before.kubectl("get", "shp", "a", "-o", "json"))
-    assert found["metadata"]["annotations"]["kubeshare/gpu_limit"] == "0.9"
-    assert found["status"] == {"phase": "Running"}
-    assert migrate(before, "apply")[1] == 0
+    wait_until(lambda: _is_pruned(before), "the schema to be in force")
+    assert sharepod(before)["metadata"]["annotations"]["kubeshare/gpu_limit"] == "0.9"
+
+    assert "kubeshare install" in install
+    before.kubectl("create", "serviceaccount", "kubeshare-scheduler", "-n", "kube-system")
+    assert f"the CRD {CRD} takes any status again" in run(before, back)
+    wait_until(lambda: _keeps_port(before), "the former status to be kept")
+    run(before, remove)
+
+
+def _write_status(server: ApiServer, status: Raw, *options: str) -> None:
+    body = json.dumps({"status": status})
+    server.kubectl("patch", "shp", "a", "--type=merge", "-p", body, *options)
+
+
+def _is_pruned(server: ApiServer) -> bool:
+    try:
+        status = {"phase": "Running", "PodManagerPort": 50051}
+        _write_status(server, status, "--subresource=status")
+    except LabError:
+        return False  # there is no such subresource yet
+    return bool(sharepod(server)["status"] == {"phase": "Running"})
+
+
+def _keeps_port(server: ApiServer) -> bool:
+    _write_status(server, {"PodManagerPort": 50052})
+    return bool(sharepod(server)["status"].get("PodManagerPort") == 50052)

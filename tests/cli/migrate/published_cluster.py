@@ -9,6 +9,7 @@ from kubeshare.cli.migrate.published.output import formatted
 from kubeshare.install import manifests
 from kubeshare.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
     DEPLOYMENTS,
@@ -52,6 +53,7 @@ def bound(server: FakeApiServer, name: str) -> None:
     """The account of a program, and its ClusterRoleBinding."""
     subject = {"kind": "ServiceAccount", "name": name, "namespace": KUBE_SYSTEM}
     put(server, SERVICE_ACCOUNTS, name)
+    put(server, CLUSTER_ROLES, name, rules=[])
     put(server, CLUSTER_ROLE_BINDINGS, name, subjects=[subject])
 
 

@@ -1,5 +1,7 @@
 """Replaces versions 1 and 2 of KubeShare, and goes back."""
 
+from pathlib import Path
+
 import pytest
 
 from cli.migrate.published_cluster import (
@@ -20,14 +22,16 @@ from kubeshare.cli.migrate.published.reading import OTHER_SHAREPODS
 from kubeshare.install import manifests, rollout
 from kubeshare.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
     CUSTOM_RESOURCE_DEFINITIONS,
     DAEMON_SETS,
     DEPLOYMENTS,
     PODS,
     Raw,
 )
-from kubeshare.simulator.control import FakeApiServer, run_virtual
+from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 
+PAGE = (Path(__file__).parents[3] / "docs/from-kubeshare.md").read_text()
 PLACEHOLDER = "kubeshare-vgpu-n1-abcde"
 
 
@@ -51,8 +55,8 @@ def test_a_cluster_without_an_earlier_version_has_nothing_to_replace() -> None:
     server = FakeApiServer()
     for mode in ("plan", "apply"):
         text, fields, code = migrate(server, mode)
-        assert (text, code) == ("There is no KubeShare of version 1 or 2 on this cluster.", 0)
-        assert (fields["found"], fields["next"]) == (False, "")
+        assert text.startswith("There is no KubeShare of version 1 or 2 on this cluster.")
+        assert (code, fields["found"], fields["next"]) == (0, False, "kubeshare install")
     assert migrate(server, "back")[::2] == ("Nothing is left to undo.", 0)
     assert server.writes == 0
 
@@ -73,6 +77,8 @@ def test_a_plan_of_version_1_names_its_steps_in_order_and_changes_nothing() -> N
     assert "keep both: team/a" in fields["notes"][0]
     assert "sharedgpu/cell_id" in text
     assert text.endswith("next: kubeshare migrate kubeshare --apply")
+    shown, _, _ = PAGE.partition("```console\n")[2].partition("…")
+    assert text.startswith(shown.rstrip(" "))
     assert server.writes == 0
 
 
@@ -223,6 +229,42 @@ def test_going_back_to_version_1_opens_the_kind_and_names_the_manifests() -> Non
         "x-kubernetes-preserve-unknown-fields": True,
     }
     assert "subresources" not in version
+
+
+def test_after_an_uninstallation_the_kind_is_made_and_the_rights_are_named() -> None:
+    server = version_1(running=False)
+    migrate(server, "apply")
+    server.remove(CUSTOM_RESOURCE_DEFINITIONS, CRD)
+    server.remove(CLUSTER_ROLES, "kubeshare-scheduler")
+    assert migrate(server, "back")[1]["done"][0].startswith(f"the CRD {CRD} is there again")
+    crd = server.stored(CUSTOM_RESOURCE_DEFINITIONS, CRD)
+    assert crd is not None
+    assert crd["spec"]["names"]["shortNames"] == ["shp"]
+    second = version_2(running=False)
+    migrate(second, "apply")
+    second.remove(CLUSTER_ROLES, "kubeshare-scheduler")
+    assert migrate(second, "back")[1]["next"] == ["kubectl apply -f deploy/scheduler.yaml"]
+
+
+def test_a_pod_that_starts_while_the_scheduler_is_stopped_keeps_what_serves_it() -> None:
+    server = version_2(running=False)
+    started = Fault.preceded_by(
+        lambda: server.change(PODS, "p", "team", lambda raw: raw["status"].update(phase="Running"))
+    )
+    server.inject(started, verb="patch", resource="deployments")
+    _, fields, code = migrate(server, "apply")
+    assert code == 1
+    assert "team/p" in fields["problems"][0]
+    assert replicas(server, "kubeshare-scheduler") == 0
+    assert not daemon_is_stopped(server)
+    assert replicas(server, "kubeshare-aggregator") == 1
+
+
+def test_a_sharepod_of_this_version_that_is_refused_is_no_matter_of_the_former() -> None:
+    server = FakeApiServer()
+    metadata = {"namespace": "team", "annotations": {"kubeshare/gpu_request": "NaN"}}
+    put(server, SHAREPODS, "new", metadata=metadata, spec={"containers": [{"name": "main"}]})
+    assert migrate(server, "plan")[2] == 0
 
 
 def test_sharepods_of_the_group_between_the_versions_are_named() -> None:

@@ -1,1 +1,1 @@
-"""``kubeshare migrate kubeshare``: replaces versions 1 and 2 of KubeShare by this one."""
+"""``kubeshare migrate kubeshare``: replaces versions 1 and 2 by this one."""

@@ -104,6 +104,11 @@ class Former(Struct, frozen=True, kw_only=True):
         ]
 
     @property
+    def placing(self) -> list[Program]:
+        """The running programs that give out GPUs, and that no running pod needs."""
+        return [each for each in self.running if not each.serves_pods]
+
+    @property
     def to_stop(self) -> list[Program]:
         """The running programs that no running pod needs."""
         return [each for each in self.running if not (self.pods and each.serves_pods)]

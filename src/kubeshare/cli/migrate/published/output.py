@@ -21,7 +21,7 @@ def formatted(answer: Answer) -> tuple[str, dict[str, Any], int]:
 
 def _plan_text(former: Former) -> str:
     if not former.is_there and not any(problems(former)):
-        return _NONE
+        return _NONE if former.installed else f"{_NONE}\nnext: {next_command(former)}"
     done = [f"{number}. {step}" for number, step in enumerate(steps(former), 1)]
     lines = ["To be done by --apply:", *done] if done else ["Nothing is left for --apply."]
     lines += [f"problem: {each}" for each in problems(former)]
@@ -33,10 +33,9 @@ def _plan_text(former: Former) -> str:
 
 
 def _plan_fields(former: Former) -> dict[str, Any]:
-    there = former.is_there
     return {
         "system": "kubeshare",
-        "found": there,
+        "found": former.is_there,
         "steps": list(steps(former)),
         "problems": list(problems(former)),
         "notes": list(notes(former)),
@@ -54,7 +53,7 @@ def _plan_fields(former: Former) -> dict[str, Any]:
             for each in former.sharepods
         ],
         "notCarriedOver": [{"what": what, "instead": instead} for what, instead in NOT_CARRIED],
-        "next": next_command(former) if there else "",
+        "next": next_command(former),
     }
 
 

@@ -5,7 +5,7 @@ is repeated without effect.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Iterable
 from contextlib import suppress
 from typing import TYPE_CHECKING, Final
 
@@ -49,12 +49,13 @@ async def replace_former(client: "Client", say: Say) -> Former:
         ApiError: the API server cannot be reached, or refuses.
     """
     former = await read_former(client)
-    for program in former.to_stop:
-        await _stop(client, program)
-        say(f"{program.title} is stopped")
-    if former.to_stop:
+    if former.placing:
+        await _stop_all(client, former.placing, say)
         # They would go on to write the old keys, and make placeholders.
         await _until(lambda: _controllers_are_gone(client), "a former controller still runs")
+        # Until now, pods may have started that need what serves them.
+        former = await read_former(client)
+    await _stop_all(client, former.to_stop, say)
     if former.kind == "old" and not former.foreign_versions:
         await _replace_kind(client)
         say(f"the CRD {CRD} is replaced")
@@ -70,6 +71,12 @@ async def replace_former(client: "Client", say: Say) -> Former:
             await client.delete(CLUSTER_ROLE_BINDINGS, name)
         say(f"ClusterRoleBinding {name} is removed")
     return await read_former(client)
+
+
+async def _stop_all(client: "Client", programs: Iterable[Program], say: Say) -> None:
+    for program in programs:
+        await _stop(client, program)
+        say(f"{program.title} is stopped")
 
 
 async def _stop(client: "Client", program: Program) -> None:

@@ -1,11 +1,10 @@
-"""Undoes what can be undone of the replacement of versions 1 and 2."""
+"""Undoes what can be undone of a replacement."""
 
 from typing import TYPE_CHECKING, Final
 
 from msgspec import Struct
 
 from kubeshare.cli.migrate.cluster_reader import MigrationError
-from kubeshare.cli.migrate.published.model import Former
 from kubeshare.cli.migrate.published.programs import (
     BINDINGS,
     KUBE_SYSTEM,
@@ -15,17 +14,22 @@ from kubeshare.cli.migrate.published.programs import (
 )
 from kubeshare.cli.migrate.published.reading import CRD, read_former
 from kubeshare.cli.migrate.recording import FIELD_MANAGER, Say
+from kubeshare.install import manifests
 from kubeshare.kube.client.errors import AlreadyExistsError, NotFoundError
 from kubeshare.kube.resources import (
     CLUSTER_ROLE_BINDINGS,
+    CLUSTER_ROLES,
     CUSTOM_RESOURCE_DEFINITIONS,
     DEPLOYMENTS,
     SERVICE_ACCOUNTS,
+    Raw,
+    Resource,
 )
 
 if TYPE_CHECKING:
     from kubeshare.kube.client.client import Client
 
+_DEVICE_MANAGER: Final = "kubeshare-device-manager"
 _MANIFESTS: Final = {
     "kubeshare-scheduler": "deploy/scheduler.yaml",
     "kubeshare-device-manager": "deploy/device-manager.yaml",
@@ -59,7 +63,9 @@ async def restore_former(client: "Client", say: Say) -> Restored:
         ApiError: the API server cannot be reached, or refuses.
     """
     former = await read_former(client)
-    accounts = [name for name in BINDINGS if await _has_account(client, name)]
+    accounts = [
+        name for name in BINDINGS if await _exists(client, SERVICE_ACCOUNTS, name, KUBE_SYSTEM)
+    ]
     if former.installed and (former.programs or accounts):
         raise MigrationError(
             "KubeShare is installed, and would give out the same GPUs: run `kubeshare uninstall` "
@@ -71,9 +77,12 @@ async def restore_former(client: "Client", say: Say) -> Restored:
         done.append(line)
         say(line)
 
-    if former.kind == "replaced" and accounts and not former.installed:
+    if former.kind == "replaced" and accounts:
         await _open_kind(client)
         did(f"the CRD {CRD} takes any status again")
+    if former.kind == "absent" and _DEVICE_MANAGER in accounts:
+        await _create_kind(client)
+        did(f"the CRD {CRD} is there again, without SharePods")
     for name in accounts:
         if await _bind(client, name):
             did(f"ClusterRoleBinding {name} is there again")
@@ -81,21 +90,32 @@ async def restore_former(client: "Client", say: Say) -> Restored:
     for program in reversed(former.programs):
         if program not in former.running and await _start(client, program):
             did(f"{program.title} is started")
-    return Restored(tuple(done), tuple(_left(former, accounts)))
-
-
-def _left(former: Former, accounts: list[str]) -> list[str]:
-    """The commands that create version 1's bare pods again."""
     there = {program.name for program in former.programs}
-    return [f"kubectl apply -f {_MANIFESTS[name]}" for name in accounts if name not in there]
+    left = [
+        f"kubectl apply -f {_MANIFESTS[name]}"
+        for name in accounts
+        # A bare pod, or the rights that went with this version's.
+        if name not in there or not await _exists(client, CLUSTER_ROLES, name)
+    ]
+    return Restored(tuple(done), tuple(left))
 
 
-async def _has_account(client: "Client", name: str) -> bool:
+async def _exists(
+    client: "Client", resource: Resource[Raw], name: str, namespace: str = ""
+) -> bool:
     try:
-        await client.get(SERVICE_ACCOUNTS, name, KUBE_SYSTEM)
+        await client.get(resource, name, namespace)
     except NotFoundError:
         return False
     return True
+
+
+async def _create_kind(client: "Client") -> None:
+    """Version 1's CRD in today's form: its manifest is of one that Kubernetes 1.22 removed."""
+    [ours] = [one for one in manifests.load(manifests.Options()) if one["metadata"]["name"] == CRD]
+    body = {"metadata": {"name": CRD}, "spec": ours["spec"] | {"versions": [_OPEN]}}
+    head = {"apiVersion": ours["apiVersion"], "kind": ours["kind"]}
+    await client.create(CUSTOM_RESOURCE_DEFINITIONS, head | body, field_manager=FIELD_MANAGER)
 
 
 async def _open_kind(client: "Client") -> None:

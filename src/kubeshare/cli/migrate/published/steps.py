@@ -1,4 +1,4 @@
-"""Says in order what is done, what stays in the way, and what is not carried over. Pure."""
+"""Says what is done, in the way, and not carried over. Pure."""
 
 from collections.abc import Iterator
 from typing import Final
@@ -39,9 +39,8 @@ def steps(former: Former) -> Iterator[str]:
         yield f"stop {program.title}"
     if former.kind == "old" and not former.foreign_versions:
         yield f"replace the CRD; {len(former.sharepods)} SharePods stay"
-    keyed = [each for each in former.sharepods if each.old_keys]
-    if keyed and not former.foreign_versions:
-        yield f"drop {', '.join(STATUS_KEYS[:4])} from the status of {len(keyed)} SharePods"
+        if keyed := sum(bool(each.old_keys) for each in former.sharepods):
+            yield f"drop {', '.join(STATUS_KEYS[:4])} from the status of {keyed} SharePods"
     for placeholder in former.unused_placeholders:
         yield f"delete pod {placeholder.title}, whose GPU no pod uses"
     for name in former.bindings:
@@ -56,7 +55,7 @@ def problems(former: Former) -> Iterator[str]:
             f"SharePods may be stored as {versions}, which this version does not have: write them "
             "again as v1, and take the others out of the CRD's status.storedVersions"
         )
-    if former.installed and former.running:
+    if former.installed and former.placing:
         yield (
             "both an earlier version and this one run, and give out the same GPUs: run --apply "
             "now; until then, let no pod start that asks for a share"
@@ -78,7 +77,7 @@ def problems(former: Former) -> Iterator[str]:
             f"SharePods of sharedgpu.goc are not converted: {shortened(former.other_sharepods)}: "
             "create them again as kubeshare.nthu/v1"
         )
-    refused = [each for each in former.sharepods if each.problem]
+    refused = [each for each in former.sharepods if each.problem and former.is_there]
     yield from (f"SharePod {each.title}: {each.problem}" for each in refused[:_SAMPLE])
     if refused[_SAMPLE:]:
         yield f"{len(refused) - _SAMPLE} more SharePods are not valid"
