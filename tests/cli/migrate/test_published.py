@@ -248,9 +248,11 @@ def test_after_an_uninstallation_the_kind_is_made_and_the_rights_are_named() -> 
 
 def test_a_pod_that_starts_while_the_scheduler_is_stopped_keeps_what_serves_it() -> None:
     server = version_2(running=False)
-    started = Fault.preceded_by(
-        lambda: server.change(PODS, "p", "team", lambda raw: raw["status"].update(phase="Running"))
-    )
+
+    def start() -> None:
+        server.change(PODS, "p", "team", lambda raw: raw["status"].update(phase="Running"))
+
+    started = Fault.preceded_by(start)
     server.inject(started, verb="patch", resource="deployments")
     _, fields, code = migrate(server, "apply")
     assert code == 1

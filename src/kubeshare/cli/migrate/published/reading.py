@@ -51,7 +51,7 @@ async def read_former(client: "Client") -> Former:
         (each, await _find(client, each.resource, each.name, KUBE_SYSTEM)) for each in PROGRAMS
     ]
     there = [(program, raw) for program, raw in found if raw is not None]
-    pods = (await client.list_each(PODS, lambda raw: raw if _is_live(raw) else None)).items
+    pods = (await client.list_each(PODS, lambda raw: raw if _is_concerned(raw) else None)).items
     live = [raw for raw in pods if raw is not None]
     placeholders = (await client.list(PODS, KUBE_SYSTEM, labels=PLACEHOLDERS)).items
     nodes = (await client.list(NODES)).items
@@ -110,8 +110,9 @@ def _metadata(raw: Mapping[str, Any]) -> tuple[Raw, Raw]:
     return metadata, metadata.get("annotations") or {}
 
 
-def _is_live(raw: Raw) -> bool:
-    return not pod_state.view(raw).terminal
+def _is_concerned(raw: Raw) -> bool:
+    """Whether a pod has not ended, and has or awaits a GPU from an earlier version."""
+    return (_has_old_share(raw) or _waits(raw)) and not pod_state.view(raw).terminal
 
 
 def _has_old_share(raw: Raw) -> bool:
