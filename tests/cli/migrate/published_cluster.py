@@ -84,6 +84,19 @@ def node_daemon(server: FakeApiServer) -> None:
     put(server, DAEMON_SETS, "kubeshare-node-daemon", spec={"template": pod})
 
 
+def sharepod_with_pod(server: FakeApiServer, namespace: str, *, running: bool) -> None:
+    """SharePod a of version 1 on GPU abcde of n1, and its pod, which runs or has ended."""
+    keys = {"gpu_request": "0.5", "gpu_limit": "1.0", "gpu_mem": "3145728000", "GPUID": "abcde"}
+    annotations = {f"kubeshare/{key}": value for key, value in keys.items()}
+    metadata = {"name": "a", "namespace": namespace, "annotations": annotations, "uid": "uid-a"}
+    spec = {"nodeName": "n1", "restartPolicy": "Never", "containers": [{"name": "main"}]}
+    server.seed(SHAREPODS, {"metadata": metadata, "spec": spec, "status": OLD_STATUS})
+    owner = {"apiVersion": "kubeshare.nthu/v1", "kind": "SharePod", "name": "a", "uid": "uid-a"}
+    owned = metadata | {"uid": "uid-pod", "ownerReferences": [owner | {"controller": True}]}
+    status = {"phase": "Running" if running else "Succeeded"}
+    server.seed(PODS, {"metadata": owned, "spec": spec, "status": status})
+
+
 def version_1(*, running: bool = True) -> FakeApiServer:
     """Version 1 with SharePod a, whose pod runs or has ended, on GPU abcde of n1."""
     server = FakeApiServer()
@@ -94,15 +107,7 @@ def version_1(*, running: bool = True) -> FakeApiServer:
         bound(server, name)
         put(server, PODS, name, metadata={"labels": {"app": name}}, spec={"containers": []})
     node_daemon(server)
-    keys = {"gpu_request": "0.5", "gpu_limit": "1.0", "gpu_mem": "3145728000", "GPUID": "abcde"}
-    annotations = {f"kubeshare/{key}": value for key, value in keys.items()}
-    metadata = {"name": "a", "namespace": "team", "annotations": annotations, "uid": "uid-a"}
-    spec = {"nodeName": "n1", "containers": [{"name": "main"}]}
-    server.seed(SHAREPODS, {"metadata": metadata, "spec": spec, "status": OLD_STATUS})
-    owner = {"apiVersion": "kubeshare.nthu/v1", "kind": "SharePod", "name": "a", "uid": "uid-a"}
-    owned = metadata | {"uid": "uid-pod", "ownerReferences": [owner | {"controller": True}]}
-    status = {"phase": "Running" if running else "Succeeded"}
-    server.seed(PODS, {"metadata": owned, "spec": spec, "status": status})
+    sharepod_with_pod(server, "team", running=running)
     labels = {"kubeshare/role": "dummyPod", "kubeshare/GPUID": "abcde", "kubeshare/nodeName": "n1"}
     put(
         server,

@@ -10,9 +10,13 @@ from cli.migrate.published_cluster import (
     OLD_STATUS,
     migrate,
     put,
+    sharepod_with_pod,
     version_1,
     version_2,
 )
+from expectations.pods import expect_sharepod_phase
+from expectations.vgpus import expect_no_vgpus
+from fakes.cluster import FakeCluster, scenario
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.cli.main import main
@@ -267,6 +271,19 @@ def test_a_sharepod_of_this_version_that_is_refused_is_no_matter_of_the_former()
     metadata = {"namespace": "team", "annotations": {"kubeshare/gpu_request": "NaN"}}
     put(server, SHAREPODS, "new", metadata=metadata, spec={"containers": [{"name": "main"}]})
     assert migrate(server, "plan")[2] == 0
+
+
+@scenario(n1=2)
+async def test_a_sharepod_of_version_1_that_has_ended_is_not_run_again(
+    cluster: FakeCluster,
+) -> None:
+    sharepod_with_pod(cluster.server, "default", running=False)
+    cluster.start()
+    await expect_sharepod_phase(cluster, "a", "Succeeded")
+    await expect_no_vgpus(cluster)
+    found = pod(cluster.server, "a", "default")
+    assert found is not None
+    assert found["metadata"]["uid"] == "uid-pod"
 
 
 def test_sharepods_of_the_group_between_the_versions_are_named() -> None:
