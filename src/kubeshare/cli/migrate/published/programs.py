@@ -12,7 +12,7 @@ KUBE_SYSTEM: Final = "kube-system"
 LIBRARY_VOLUME: Final = "kubeshare-lib"
 """The volume that both versions give each pod that shares a GPU."""
 GROUPS: Final = ("kubeshare.nthu", "sharedgpu.goc")
-"""The groups of a SharePod: of version 1, and of what was on its way to version 2."""
+"""The groups of a SharePod: of version 1, and of the time between the versions."""
 PLACEHOLDERS: Final = "kubeshare/role=dummyPod"
 """Selects version 1's vGPU pods, each of which keeps a whole GPU."""
 GPUID: Final = "kubeshare/GPUID"
