@@ -233,7 +233,7 @@ release: native ## build wheels, sdist, image context, chart, install.yaml, kube
 
 requirements: setup ## compile the pinned, hashed requirements anew
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 requirements/uv.in -o requirements/uv.txt
-	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 pyproject.toml -o requirements/runtime.txt
+	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --extra web pyproject.toml -o requirements/runtime.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --extra simulator --extra web --group dev pyproject.toml -o requirements/dev.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:clients -o requirements/clients.txt
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 --group pyproject.toml:frameworks -o requirements/frameworks.txt

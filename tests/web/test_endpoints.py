@@ -5,7 +5,8 @@ import pytest
 from deadlines import eventually
 from fakes import manifests
 from fakes.web import Served, served
-from fakes.web.cluster import add_plain_pod, small_cluster
+from fakes.web.cluster import add_plain_pod, add_share, add_vgpu, small_cluster
+from fakes.web.rights import rights
 from kubeshare.api import configuration
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
@@ -56,6 +57,27 @@ def test_a_node_has_the_shares_of_its_gpus(page: Served) -> None:
     assert second["used"] is None
     assert gpu["others"]["count"] == 0
     assert found["gpus"][6]["row"]["message"] == "XID 79: GPU has fallen off the bus"
+
+
+def test_a_share_says_whether_it_is_latency_sensitive() -> None:
+    server = small_cluster()
+    held = add_share(
+        *(server, "serving", "chat", "0.4", 4, "gpu-c", "vgpu-c1"),
+        gpu={"latencySensitive": True},
+        latencySensitive=True,
+    )
+    other = add_share(server, "research", "batch", "0.2", 4, "gpu-c", "vgpu-c1")
+    add_vgpu(server, "gpu-c", 1, held, other)
+
+    def flags(page: Served) -> dict[str, bool]:
+        gpus = page.read("/api/nodes/gpu-c")["gpus"]
+        found = [share for gpu in gpus if gpu["gpuid"] == "vgpu-c1" for share in gpu["shares"]]
+        return {share["name"]: share["latencySensitive"] for share in found}
+
+    with served(server) as page:
+        assert flags(page) == {"chat": True, "batch": False}
+    with served(server, rights=rights("serving"), home="serving") as page:
+        assert flags(page) == {"chat": True}
 
 
 def test_the_topology_of_a_node_is_drawn(page: Served) -> None:
@@ -131,6 +153,8 @@ def test_a_form_is_answered_and_nothing_is_written(page: Served) -> None:
     before = page.api.writes
     fits = page.read("/api/what-if", request="0.3", memory="2Gi")
     assert (fits["decision"], fits["created"]) == ("bound", False)
+    prompt = page.read("/api/what-if", request="0.3", latencySensitive="true")
+    assert prompt["decision"] == "bound"
     never = page.read("/api/what-if", request="0.5", memory="8Gi", model="H100")
     assert never["decision"] == "rejected"
     full = page.read("/api/what-if", request="1", count="9")
@@ -155,6 +179,7 @@ def test_a_form_is_answered_and_nothing_is_written(page: Served) -> None:
         ({"request": "0.5", "affinity": "<b>"}, "affinity", "is no label"),
         ({"request": "0.5", "model": "x" * 300}, "model", "longer than 253"),
         ({"image": "a"}, "image", "is not a field"),
+        ({"request": "0.5", "latencySensitive": "yes"}, "latencySensitive", "neither true nor"),
     ],
 )
 def test_a_wrong_value_of_a_form_is_named(

@@ -5,10 +5,13 @@ from collections.abc import Mapping
 from typing import Final
 
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.dialects.shares import read_flag
 from kubeshare.kube.resources import Raw
 
 FIELDS: Final = ("request", "limit", "memory", "affinity", "antiAffinity", "exclusion", "model")
-"""Fields of the form that are fields of ``spec.gpu``; ``count`` is another one."""
+"""Fields of the form that are fields of ``spec.gpu``, besides :data:`OTHERS`."""
+OTHERS: Final = ("count", "latencySensitive")
+"""Those whose values are a number and a flag."""
 
 _LONGEST: Final = 253
 _MOST_GPUS: Final = 64
@@ -20,14 +23,14 @@ def read_form(form: Mapping[str, str]) -> Raw:
     """A SharePod as the form describes it; its values are checked when it is decided.
 
     Args:
-        form: ``namespace``, ``count`` and :data:`FIELDS`; an empty field is absent.
+        form: ``namespace``, :data:`FIELDS` and :data:`OTHERS`; an empty field is absent.
 
     Raises:
         InvalidValueError: a field is unknown, or one that no manifest could have.
     """
     for name, value in form.items():
-        if name not in (*FIELDS, "namespace", "count"):
-            raise InvalidValueError(name, f"is not a field: {', '.join(FIELDS)} are")
+        if name not in (*FIELDS, *OTHERS, "namespace"):
+            raise InvalidValueError(name, f"is not a field: {', '.join((*FIELDS, *OTHERS))} are")
         if len(value) > _LONGEST:
             raise InvalidValueError(name, f"is longer than {_LONGEST} characters")
     namespace = form.get("namespace") or "default"
@@ -41,6 +44,8 @@ def read_form(form: Mapping[str, str]) -> Raw:
         raise InvalidValueError("request", "is missing: give a share such as 0.5")
     if form.get("count"):
         gpu["count"] = _count(form["count"])
+    if form.get("latencySensitive"):
+        gpu["latencySensitive"] = read_flag(form["latencySensitive"], "latencySensitive")
     metadata = {"name": "what-if", "namespace": namespace, "uid": "what-if"}
     container = {"name": "main", "image": "what-if"}
     return {"metadata": metadata, "spec": {"gpu": gpu, "containers": [container]}}

@@ -61,6 +61,7 @@ class ShareRow(Struct, frozen=True, kw_only=True, rename="camel"):
     request_micros: int
     limit_micros: int
     memory_bytes: int
+    latency_sensitive: bool
     affinity: str
     anti_affinity: str
     exclusion: str
@@ -185,6 +186,7 @@ def _rows(holders: Iterable[Holder], used: Mapping[tuple[str, str], Use]) -> Ite
             request_micros=each.request_micros,
             limit_micros=each.limit_micros,
             memory_bytes=each.memory_bytes,
+            latency_sensitive=each.latency_sensitive,
             affinity=each.affinity,
             anti_affinity=each.anti_affinity,
             exclusion=each.exclusion,

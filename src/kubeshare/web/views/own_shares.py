@@ -85,6 +85,7 @@ def _holder(metadata: ObjectMeta, demand: Demand, *, started: bool) -> Holder:
         request_micros=share.request_micros,
         limit_micros=share.limit_micros,
         memory_bytes=share.memory.bytes or 0,
+        latency_sensitive=share.latency_sensitive,
         affinity=demand.affinity,
         anti_affinity=demand.anti_affinity,
         exclusion=demand.exclusion,

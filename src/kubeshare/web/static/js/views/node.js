@@ -73,7 +73,9 @@ function gpu(found) {
 }
 
 function shareCells(found) {
-  const labels = [["affinity", found.affinity], ["anti-affinity", found.antiAffinity], ["exclusion", found.exclusion]];
+  const named = [["affinity", found.affinity], ["anti-affinity", found.antiAffinity], ["exclusion", found.exclusion]];
+  const labels = named.filter(([, value]) => value).map(([name, value]) => `${name} ${value}`);
+  if (found.latencySensitive) labels.push("latency-sensitive");
   // A holder does not say which kind asked for it; the rows of pods do.
   const kind = state.tables.pods.has(`SharePod/${found.namespace}/${found.name}`) ? "SharePod" : "Pod";
   return [
@@ -81,7 +83,7 @@ function shareCells(found) {
     share(found.requestMicros),
     share(found.limitMicros),
     memory(found.memoryBytes),
-    labels.filter(([, value]) => value).map(([name, value]) => `${name} ${value}`).join(", ") || "–",
+    labels.join(", ") || "–",
     use(found.used) || (found.started ? "not known yet" : "not started"),
   ];
 }

@@ -14,6 +14,7 @@ const FIELDS = [
   ["affinity", "Affinity", "none", "use the GPU with this label"],
   ["antiAffinity", "Anti-affinity", "none", "keep off GPUs with this label"],
   ["exclusion", "Exclusion", "none", "share only with this label"],
+  ["latencySensitive", "Latency-sensitive", "false", "true: launches are served promptly"],
 ];
 
 export function whatIfView() {
