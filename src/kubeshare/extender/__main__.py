@@ -6,8 +6,9 @@ import socket
 import sys
 from pathlib import Path
 
-from kubeshare.extender.http.access import AccessError, Certificates, TokenFile
+from kubeshare.extender.http.access import TokenFile
 from kubeshare.extender.program import Serving, extender_program
+from kubeshare.kube.certificates import AccessError, Certificates
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.gc_tuning import freeze_live_objects
 from kubeshare.kube.controller.runtime import Program, run_program

@@ -1,7 +1,7 @@
 """Checks the token and the host of requests, and adds security headers."""
 
 import secrets
-from collections.abc import Iterable
+from collections.abc import Container, Iterable
 from typing import Final
 
 from starlette.datastructures import Headers, MutableHeaders
@@ -49,28 +49,40 @@ class Guard:
         if scope["type"] != "http":
             return
 
-        async def send_with_headers(message: Message) -> None:
-            if message["type"] == "http.response.start":
-                headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
-                    headers[name] = value
-            await send(message)
-
         app = self._refusal(scope) or self._app
-        await app(scope, receive, send_with_headers)
+        await app(scope, receive, with_headers(send))
 
     def _refusal(self, scope: Scope) -> ASGIApp | None:
         headers = Headers(scope=scope)
-        host = headers.get("host", "")
-        if _without_port(host).lower() not in self._hosts:
-            words = f"this page is at http://127.0.0.1, not at {host[:100]!r}"
-            return JSONResponse({"error": words}, 421)
+        if refusal := wrong_host(headers, self._hosts, "http://127.0.0.1"):
+            return refusal
         if scope["path"].startswith(PROTECTED):
             given = headers.get("authorization", "").encode()
             if not secrets.compare_digest(given, self._expected):
                 words = "open the whole URL that `kubeshare web` printed: its token is missing"
                 return JSONResponse({"error": words}, 401, {"www-authenticate": "Bearer"})
         return None
+
+
+def with_headers(send: Send) -> Send:
+    """Sends responses with the security headers."""
+
+    async def send_with_headers(message: Message) -> None:
+        if message["type"] == "http.response.start":
+            headers = MutableHeaders(scope=message)
+            for name, value in HEADERS.items():
+                headers[name] = value
+        await send(message)
+
+    return send_with_headers
+
+
+def wrong_host(headers: Headers, hosts: Container[str], place: str) -> ASGIApp | None:
+    """Refuses a request for another host than ``hosts``; ``place`` is where the page is."""
+    host = headers.get("host", "")
+    if _without_port(host).lower() in hosts:
+        return None
+    return JSONResponse({"error": f"this page is at {place}, not at {host[:100]!r}"}, 421)
 
 
 def _without_port(host: str) -> str:

@@ -1,5 +1,6 @@
 """The HTTP application: it answers GET requests, and writes nothing."""
 
+import asyncio
 from typing import Any
 
 import msgspec
@@ -54,6 +55,8 @@ class Pages:
         feed: publishes changes.
         policy: decides.
         cluster: the name of the cluster, for people.
+        viewer: the user whose token is used; "" for whoever started the program.
+        turn: limits the decisions that are computed at once.
     """
 
     def __init__(  # noqa: PLR0913 - what the endpoints need
@@ -64,13 +67,16 @@ class Pages:
         *,
         tables: Tables,
         feed: Feed,
-        cluster: str,
+        cluster: str = "",
+        viewer: str = "",
+        turn: asyncio.Semaphore | None = None,
     ) -> None:
         self._sources = sources
         self._tables = tables
         self._feed = feed
         self._cluster = cluster
-        self._decisions = Decisions(client, sources, policy)
+        self._viewer = viewer
+        self._decisions = Decisions(client, sources, policy, turn=turn)
         self._lookups = Lookups(client, sources)
 
     async def tables(self, _: Request) -> Response:
@@ -78,6 +84,7 @@ class Pages:
         known = {
             "revision": self._tables.revision,
             "cluster": self._cluster,
+            "viewer": self._viewer,
             "namespaces": self._sources.namespaces,
             "refused": self._sources.refused(),
             "stale": self._sources.stale(),
@@ -150,10 +157,19 @@ class Pages:
 
 def application(pages: Pages, token: str) -> Guard:
     """The application; who knows the token may ask."""
+    # Outside of all else, so that also an internal error has its headers.
+    return Guard(routed(*file_routes(), *api_routes(pages)), token=token)
+
+
+def file_routes() -> list[Route]:
+    """The page and its files."""
     files = StaticFiles()
-    routes = [
-        Route("/", files.page),
-        Route("/static/{path:path}", files.file),
+    return [Route("/", files.page), Route("/static/{path:path}", files.file)]
+
+
+def api_routes(pages: Pages) -> list[Route]:
+    """What the page asks for."""
+    return [
         Route("/api/tables", pages.tables),
         Route("/api/stream", pages.stream),
         Route("/api/events", pages.events),
@@ -163,10 +179,13 @@ def application(pages: Pages, token: str) -> Guard:
         Route("/api/explain/{kind}/{namespace}/{name}", pages.explain),
         Route("/api/what-if", pages.what_if),
     ]
+
+
+def routed(*routes: Route) -> Starlette:
+    """An application that answers errors in words."""
     handlers: dict[Any, Any] = dict.fromkeys(_STATUS, _refuse)
     handlers |= {HTTPException: _not_found, Exception: _failed}
-    # Outside of all else, so that also an internal error has its headers.
-    return Guard(Starlette(routes=routes, exception_handlers=handlers), token=token)
+    return Starlette(routes=routes, exception_handlers=handlers)
 
 
 def _json(fields: object, status: int = 200) -> Response:

@@ -51,6 +51,7 @@ class Decisions:
         client: has the user's rights.
         sources: the cluster.
         policy: decides.
+        turn: limits the decisions that are computed at once; one by default.
         now: the present, aware.
     """
 
@@ -59,13 +60,15 @@ class Decisions:
         client: Client,
         sources: Sources,
         policy: Policy,
+        *,
+        turn: asyncio.Semaphore | None = None,
         now: Callable[[], datetime] = utc_now,
     ) -> None:
         self._client = client
         self._sources = sources
         self._policy = policy
         self._now = now
-        self._turn = asyncio.Lock()
+        self._turn = turn or asyncio.Semaphore(1)
         self._waiting = 0
 
     async def explain(self, kind: str, namespace: str, name: str) -> dict[str, Any]:

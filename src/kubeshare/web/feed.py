@@ -59,9 +59,14 @@ class Subscription:
 
 
 class Feed:
-    """Passes each change to all clients."""
+    """Passes each change to all clients.
 
-    def __init__(self) -> None:
+    Args:
+        most: the clients that it may have at once.
+    """
+
+    def __init__(self, most: int = MAX_CLIENTS) -> None:
+        self._most = most
         self._clients: set[Subscription] = set()
         self._closed = False
 
@@ -72,11 +77,11 @@ class Feed:
         """Add a client.
 
         Raises:
-            TooManyClientsError: there are :data:`MAX_CLIENTS`, or the program ends.
+            TooManyClientsError: there are ``most``, or the program ends.
         """
-        if self._closed or len(self._clients) >= MAX_CLIENTS:
+        if self._closed or len(self._clients) >= self._most:
             raise TooManyClientsError(
-                f"{MAX_CLIENTS} pages are open already: close one of them, then load this one again"
+                f"{self._most} pages are open already: close one of them, then load this one again"
             )
         client = Subscription()
         self._clients.add(client)

@@ -4,6 +4,7 @@ import asyncio
 import secrets
 import signal
 import socket
+import ssl
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -62,7 +63,7 @@ async def serve(  # noqa: PLR0913 - the options of the command
         tables = Tables(sources, feed)
         token = secrets.token_urlsafe(32)
         pages = Pages(client, sources, policy, tables=tables, feed=feed, cluster=cluster)
-        server = Server(application(pages, token), feed)
+        server = Server(application(pages, token), feed.close)
         async with asyncio.TaskGroup() as tasks:
             background = [tasks.create_task(sources.run())]
             await sources.wait_for_sync()
@@ -81,16 +82,27 @@ def listen(port: int) -> Iterator[socket.socket]:
     Raises:
         PortTakenError: the port is in use.
     """
+    with bound(ADDRESS, port) as listener:
+        yield listener
+
+
+@contextmanager
+def bound(address: str, port: int) -> Iterator[socket.socket]:
+    """A socket that listens on an address; "" for all.
+
+    Raises:
+        PortTakenError: the port is in use.
+    """
     with socket.socket() as listener:
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Connections inherit it: one whose other end reads nothing is closed.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_MILLISECONDS)
         try:
-            listener.bind((ADDRESS, port))
+            listener.bind((address, port))
             listener.listen()  # a browser that comes before the application waits for it
         except OSError as error:
             raise PortTakenError(
-                f"port {port} of {ADDRESS} cannot be used ({error.strerror}): "
+                f"port {port} of {address or 'this pod'} cannot be used ({error.strerror}): "
                 "give another one with --port, or leave the choice to --port 0"
             ) from error
         yield listener
@@ -101,10 +113,19 @@ class Server(uvicorn.Server):
 
     Args:
         app: the application.
-        feed: whose streams are ended.
+        end: ends its streams.
+        connections: at once.
+        tls: for new connections; None for plain HTTP.
     """
 
-    def __init__(self, app: ASGIApp, feed: Feed) -> None:
+    def __init__(
+        self,
+        app: ASGIApp,
+        end: Callable[[], None],
+        *,
+        connections: int = _CONNECTIONS,
+        tls: ssl.SSLContext | None = None,
+    ) -> None:
         config = uvicorn.Config(
             app,
             log_config=None,
@@ -114,11 +135,12 @@ class Server(uvicorn.Server):
             ws="none",
             http="h11",
             server_header=False,
-            limit_concurrency=_CONNECTIONS,
+            limit_concurrency=connections,
             timeout_graceful_shutdown=2,
+            ssl_context_factory=(lambda *_: tls) if tls else None,
         )
         super().__init__(config)
-        self._feed = feed
+        self._end = end
 
     @contextmanager
     def capture_signals(self) -> Iterator[None]:
@@ -136,5 +158,5 @@ class Server(uvicorn.Server):
 
     def stop(self) -> None:
         """Stop serving."""
-        self._feed.close()
+        self._end()
         self.should_exit = True

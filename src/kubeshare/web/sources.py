@@ -148,6 +148,19 @@ class Sources(msgspec.Struct, frozen=True, kw_only=True):
                 await reflector.wait_for_sync()
 
 
+class Access(msgspec.Struct, frozen=True, kw_only=True):
+    """What a user may list.
+
+    ``namespaces`` are those whose objects are named, None for all; ``places`` has for each plural
+    the namespaces in which it may be listed, ``""`` for all; ``configuration`` is whether
+    KubeShare's own may be read.
+    """
+
+    namespaces: tuple[str, ...] | None
+    places: dict[str, tuple[str, ...]]
+    configuration: bool
+
+
 async def find_sources(client: Client, namespaces: Sequence[str]) -> Sources:
     """Find out what a user may see.
 
@@ -160,44 +173,48 @@ async def find_sources(client: Client, namespaces: Sequence[str]) -> Sources:
         NotInstalledError: the cluster has no KubeShare.
         ApiError: it cannot be read.
     """
+    return sources_of(client, await find_access(client, namespaces))
+
+
+async def find_access(client: Client, namespaces: Sequence[str]) -> Access:
+    """Find out what a user may list; the arguments and errors are those of ``find_sources``."""
     where = tuple(namespaces)
     if not where and not await _may_list(client, SHAREPODS, ""):
         where = (client.namespace,)
-
-    async def source(resource: Resource[T], **more: Any) -> Source[T]:
-        places = where if where and resource.namespaced else ("",)
-        allowed = [place for place in places if await _may_list(client, resource, place)]
-        found = [_reflector(client, resource, place, **more) for place in allowed]
-        return Source(resource, found, everywhere=allowed == [""])
-
-    pods = await _pods(client, where)
-    configuration = watch_configuration(client)
     readable = await _may_list(client, CONFIG_MAPS, NAMESPACE, f"metadata.name={NAME}")
+    places = {
+        kind.plural: await _places(client, kind, where if where and kind.namespaced else ("",))
+        for kind in (VGPUS, GPUNODES, core_v1.NODES, SHAREPODS, GPUQUOTAS, QUOTAS)
+    }
+    # All pods where that is allowed, also if only some namespaces are shown.
+    pods = await _places(client, core_v1.PODS, ("",)) or await _places(client, core_v1.PODS, where)
+    places[core_v1.PODS.plural] = pods
+    return Access(namespaces=where or None, places=places, configuration=readable)
+
+
+def sources_of(client: Client, access: Access) -> Sources:
+    """What watches all that a user may list."""
+
+    def source(resource: Resource[T], **more: Any) -> Source[T]:
+        places = access.places[resource.plural]
+        found = [_reflector(client, resource, place, **more) for place in places]
+        return Source(resource, found, everywhere=places == ("",))
+
+    configuration = watch_configuration(client)
+    readable = access.configuration
     return Sources(
-        vgpus=await source(VGPUS.into(VGPU)),
-        gpunodes=await source(GPUNODES.into(GPUNode)),
-        nodes=await source(core_v1.NODES),
-        pods=pods,
-        sharepods=await source(SHAREPODS, packed=dict, transform=strip),
-        gpuquotas=await source(GPUQUOTAS),
-        resourcequotas=await source(QUOTAS),
+        vgpus=source(VGPUS.into(VGPU)),
+        gpunodes=source(GPUNODES.into(GPUNode)),
+        nodes=source(core_v1.NODES),
+        pods=source(core_v1.PODS, packed=core_v1.Pod, transform=strip_pod),
+        sharepods=source(SHAREPODS, packed=dict, transform=strip),
+        gpuquotas=source(GPUQUOTAS),
+        resourcequotas=source(QUOTAS),
         configurations=Source(
             configuration.resource, [configuration] if readable else [], everywhere=readable
         ),
-        namespaces=where or None,
+        namespaces=access.namespaces,
     )
-
-
-async def _pods(client: Client, where: tuple[str, ...]) -> Source[core_v1.Pod]:
-    """All pods where the user may list them, also if only some namespaces are shown."""
-    resource = core_v1.PODS
-    everywhere = await _may_list(client, resource, "")
-    places = [""] if everywhere else [ns for ns in where if await _may_list(client, resource, ns)]
-    found = [
-        _reflector(client, resource, place, packed=core_v1.Pod, transform=strip_pod)
-        for place in places
-    ]
-    return Source(resource, found, everywhere=everywhere)
 
 
 def _reflector(
@@ -210,6 +227,11 @@ def _reflector(
 ) -> Reflector[T]:
     store: Store[T] = Store(encode_as=packed)
     return Reflector(client, resource, namespace=namespace, store=store, transform=transform)
+
+
+async def _places(client: Client, resource: Resource[Any], tried: Sequence[str]) -> tuple[str, ...]:
+    """The namespaces of these in which a kind may be listed; "" is all."""
+    return tuple([place for place in tried if await _may_list(client, resource, place)])
 
 
 async def _may_list(

@@ -10,9 +10,10 @@ from pathlib import Path
 import pytest
 
 from deadlines import DEADLINE_S
-from kubeshare.extender.http.access import AccessError, Certificates, TokenFile
+from kubeshare.extender.http.access import TokenFile
 from kubeshare.extender.http.messages import Head, Limits, Response
 from kubeshare.extender.http.server import HttpServer
+from kubeshare.kube.certificates import AccessError, Certificates
 from kubeshare.lab.control_plane.certificates import Authority
 
 TOKEN = b"0123456789abcdef"

@@ -2,7 +2,7 @@
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import Future
 from contextlib import contextmanager
 from typing import Any, TypeVar
@@ -15,6 +15,7 @@ from kubeshare.simulator.control import Authorizer, FakeApiServer
 from kubeshare.web.server import Server, serve
 
 T = TypeVar("T")
+Ready = Callable[[str, Server], None]
 
 
 class Served:
@@ -74,19 +75,41 @@ def served(
     home: str = "default",
 ) -> Iterator[Served]:
     """Serve the page of a user with these rights, whose kubeconfig has a namespace ``home``."""
+
+    async def main(ready: Ready) -> None:
+        if rights is not None:
+            api.authorizers["web"] = rights
+        async with api.client("web") as client:
+            client.namespace = home
+            await serve(client, policy("locality"), namespaces, 0, cluster="demo", ready=ready)
+
+    with in_thread(main) as (url, loop), browsing(url.partition("/#")[0]) as http:
+        yield Served(api, loop, url, http)
+
+
+@contextmanager
+def browsing(origin: str) -> Iterator[httpx2.Client]:
+    """Asks a server as anybody on this machine."""
+    # A connection that is used again may be one that the server is just closing.
+    limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
+    with httpx2.Client(
+        base_url=origin, verify=False, trust_env=False, limits=limits, timeout=DEADLINE_S
+    ) as http:
+        yield http
+
+
+@contextmanager
+def in_thread(
+    main: Callable[[Ready], Coroutine[Any, Any, None]],
+) -> Iterator[tuple[str, asyncio.AbstractEventLoop]]:
+    """Runs a server in a thread, and stops it; yields its URL, and its loop."""
     started: Future[tuple[str, Server, asyncio.AbstractEventLoop]] = Future()
-    thread = threading.Thread(target=_run, args=(api, namespaces, rights, home, started))
+    thread = threading.Thread(target=_run, args=(main, started))
     thread.start()
     try:
         url, server, loop = started.result(DEADLINE_S)
         try:
-            origin = url.partition("/#")[0]
-            # A connection that is used again may be one that the server is just closing.
-            limits = httpx2.Limits(max_connections=None, max_keepalive_connections=0)
-            with httpx2.Client(
-                base_url=origin, verify=False, trust_env=False, limits=limits, timeout=DEADLINE_S
-            ) as http:
-                yield Served(api, loop, url, http)
+            yield url, loop
         finally:
             loop.call_soon_threadsafe(server.stop)
     finally:
@@ -94,26 +117,15 @@ def served(
 
 
 def _run(
-    api: FakeApiServer,
-    namespaces: Sequence[str],
-    rights: Authorizer | None,
-    home: str,
+    main: Callable[[Ready], Coroutine[Any, Any, None]],
     started: "Future[tuple[str, Server, asyncio.AbstractEventLoop]]",
 ) -> None:
-    async def main() -> None:
+    async def run() -> None:
         loop = asyncio.get_running_loop()
-        if rights is not None:
-            api.authorizers["web"] = rights
-
-        def ready(url: str, server: Server) -> None:
-            started.set_result((url, server, loop))
-
-        async with api.client("web") as client:
-            client.namespace = home
-            await serve(client, policy("locality"), namespaces, 0, cluster="demo", ready=ready)
+        await main(lambda url, server: started.set_result((url, server, loop)))
 
     try:
-        asyncio.run(main())
+        asyncio.run(run())
     except BaseException as error:
         if started.done():
             raise

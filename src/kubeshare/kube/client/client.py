@@ -13,6 +13,7 @@ Which write to choose:
 * ``merge_patch`` for single fields whose last writer may win.
 """
 
+import ssl
 from collections import Counter
 from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
 from contextlib import aclosing
@@ -24,7 +25,7 @@ import msgspec
 
 from kubeshare.kube.cache.watch import WatchEvent, read_watch
 from kubeshare.kube.client.answers import parameters, read_answer, with_kind
-from kubeshare.kube.client.connection import connect
+from kubeshare.kube.client.connection import connect, connect_as
 from kubeshare.kube.client.errors import ConflictError, GoneError, InvalidError
 from kubeshare.kube.client.http_client import RawResponse
 from kubeshare.kube.client.listing import PAGE, Listing, read_pages, read_version
@@ -78,6 +79,20 @@ class Client:
         """
         client, namespace = connect(kubeconfig, context, impersonate)
         return cls(client, namespace=namespace, timeout=timeout)
+
+    @classmethod
+    def with_token(cls, server: str, context: ssl.SSLContext | None, token: str) -> Self:
+        """A client with a bearer token, and no other credentials.
+
+        Args:
+            server: the address of the API server.
+            context: checks its certificate; None for plain HTTP.
+            token: sent with each request.
+
+        Raises:
+            ValueError: the address is none.
+        """
+        return cls(connect_as(server, context, token))
 
     async def __aenter__(self) -> Self:
         return self

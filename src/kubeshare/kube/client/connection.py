@@ -7,6 +7,7 @@ imports it (decision record 022).
 
 import binascii
 import ssl
+from collections.abc import Generator
 from pathlib import Path
 from typing import Any
 from urllib.request import getproxies, proxy_bypass
@@ -19,7 +20,7 @@ from kubeshare.kube.client.connection_pool import ConnectionPool
 from kubeshare.kube.client.errors import ConfigError
 from kubeshare.kube.client.http_client import IMPERSONATE_USER, DirectClient
 
-__all__ = ["ConfigError", "connect"]
+__all__ = ["ConfigError", "connect", "connect_as"]
 
 _EXEC = "client.authentication.k8s.io/"
 _PORT_MAX = 65535
@@ -64,6 +65,32 @@ def connect(
         ) from error
     except _BROKEN as error:
         raise ConfigError(f"{origin} cannot be used: {_reason(error)}") from error
+
+
+def connect_as(server: str, context: ssl.SSLContext | None, token: str) -> httpx2.AsyncClient:
+    """An HTTP client that has the credentials of somebody else, and none of its own.
+
+    Args:
+        server: the address of the API server.
+        context: checks its certificate; None for plain HTTP.
+        token: sent with each request.
+
+    Raises:
+        ValueError: the address is none.
+    """
+    url = _address(server)
+    timeout = httpx2.Timeout(None, connect=10.0)
+    pool = ConnectionPool(context)
+    return DirectClient(pool, base_url=url, auth=_BearerToken(token), timeout=timeout)
+
+
+class _BearerToken(httpx2.Auth):
+    def __init__(self, token: str) -> None:
+        self._value = f"Bearer {token}"
+
+    def auth_flow(self, request: httpx2.Request) -> Generator[httpx2.Request, httpx2.Response]:
+        request.headers["authorization"] = self._value
+        yield request
 
 
 def _client(parameters: dict[str, Any]) -> httpx2.AsyncClient:

@@ -1,0 +1,1 @@
+"""The page in the cluster: each viewer sees with their own token."""
