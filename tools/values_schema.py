@@ -13,6 +13,7 @@ from msgspec import Meta, Struct
 
 from kubeshare.api.configuration import Configuration
 from kubeshare.node.escapes.policy import EscapePolicy
+from kubeshare.web.in_cluster.program import MOST_VIEWERS
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 PATH: Final = ROOT / "deploy" / "chart" / "kubeshare" / "values.schema.json"
@@ -23,6 +24,9 @@ Repository = Annotated[str, Meta(pattern=r"^([a-z0-9][A-Za-z0-9._/:-]*)?$", max_
 Tag = Annotated[str, Meta(pattern=r"^([A-Za-z0-9_][A-Za-z0-9._-]*)?$", max_length=128)]
 Digest = Annotated[str, Meta(pattern=r"^(sha256:[0-9a-f]{64})?$")]
 SecretName = Annotated[str, Meta(pattern=r"^[a-z0-9]([-a-z0-9.]*[a-z0-9])?$", max_length=253)]
+HostName = Annotated[
+    str, Meta(pattern=r"^[A-Za-z0-9]([-A-Za-z0-9.]*[A-Za-z0-9])?$", max_length=253)
+]
 Policy = Annotated[str, Meta(pattern=r"^[A-Za-z0-9][A-Za-z0-9._-]*$", max_length=63)]
 Labels = dict[str, str]
 Folder = Annotated[str, Meta(pattern=r"^/[^\s\"\\]*$", max_length=4096)]
@@ -84,6 +88,16 @@ class Extender(Program):
     enabled: bool = False
 
 
+class Web(Program):
+    """The page in the cluster: whether it is installed, and how browsers reach it."""
+
+    enabled: bool = False
+    hosts: Annotated[list[HostName], Meta(max_length=16)] = []
+    tls_secret: SecretName | Literal[""] = ""
+    insecure_http: bool = msgspec.field(default=False, name="insecureHTTP")
+    viewers: Annotated[int, Meta(ge=1, le=MOST_VIEWERS)] = 16
+
+
 class Monitoring(_Strict):
     """Objects for Prometheus and Grafana."""
 
@@ -123,6 +137,7 @@ class Values(_Strict):
     node_agent: NodeAgent = msgspec.field(default_factory=NodeAgent)
     token_daemon: Program = msgspec.field(default_factory=Program)
     extender: Extender = msgspec.field(default_factory=Extender)
+    web: Web = msgspec.field(default_factory=Web)
     monitoring: Monitoring = msgspec.field(default_factory=Monitoring)
     network_policy: NetworkPolicy = msgspec.field(default_factory=NetworkPolicy)
 

@@ -237,6 +237,10 @@ def test_the_notes_name_what_helm_cannot_do(helm: Helm) -> None:
         ({"nodeAgent": {"escapes": "forbid"}}, "/nodeAgent/escapes"),
         ({"imagePullSecrets": [{"name": "a"}]}, "/imagePullSecrets/0"),
         ({"monitoring": {"podMonitor": "yes"}}, "/monitoring/podMonitor"),
+        ({"web": {"host": "a"}}, "'host'"),
+        ({"web": {"hosts": ["a b"]}}, "/web/hosts/0"),
+        ({"web": {"tlsSecret": "A"}}, "/web/tlsSecret"),
+        ({"web": {"viewers": 0}}, "/web/viewers"),
         ({"networkPolicy": {"from": [{"cidr": "0.0.0.0/0"}]}}, "'cidr'"),
     ],
 )

@@ -45,6 +45,7 @@ class TokenApiServer(FakeApiServer):
         """Answer one request."""
         token = request["client"]
         self.asked[token] += 1
+        await asyncio.sleep(0)
         if self.down:
             raise httpx2.ConnectError("connection refused")
         if token not in self.users:

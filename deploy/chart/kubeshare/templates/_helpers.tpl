@@ -39,7 +39,7 @@ options appended to its command, and the rest is set. */}}
 {{- with $settings.tolerations -}}
 {{- $_ := set $pod "tolerations" (concat ($pod.tolerations | default list) .) -}}
 {{- end -}}
-{{- range $key, $value := omit $settings "resources" "tolerations" "policy" "escapes" -}}
+{{- range $key, $value := pick $settings "nodeSelector" "priorityClassName" -}}
 {{- $_ := set $pod $key $value -}}
 {{- end -}}
 {{- with $secrets -}}

@@ -1,6 +1,7 @@
 // Talks to the server: the token, requests, and the stream of changes.
 
 const KEY = "kubeshare-token";
+const NAMESPACES = "kubeshare-namespaces";
 const SILENCE_MS = 45_000; // a heartbeat comes every 15 s
 const RETRY_MS = [500, 1000, 2000, 5000, 10_000];
 
@@ -12,19 +13,47 @@ export function takeToken() {
   history.replaceState(null, "", "#/nodes");
 }
 
+/** Uses a token of the cluster in this tab, until it is closed. */
+export function signIn(token) {
+  sessionStorage.setItem(KEY, token);
+  location.reload();
+}
+
+export function signOut() {
+  sessionStorage.removeItem(KEY);
+  location.reload();
+}
+
+/** Whether the token was entered here, and not added by a proxy. */
+export const signedIn = () => Boolean(sessionStorage.getItem(KEY));
+
+/** Shows these namespaces in this tab; all that the viewer may see if there are none. */
+export function chooseNamespaces(names) {
+  sessionStorage.setItem(NAMESPACES, names);
+  location.reload();
+}
+
+export const chosenNamespaces = () => sessionStorage.getItem(NAMESPACES) || "";
+
+function requestHeaders() {
+  const token = sessionStorage.getItem(KEY) || localStorage.getItem(KEY);
+  const names = chosenNamespaces();
+  return { ...(token && { authorization: `Bearer ${token}` }), ...(names && { [NAMESPACES]: names }) };
+}
+
 export class RequestError extends Error {
   constructor(status, fields) {
     super(fields.error || `the server answered with status ${status}`);
     this.status = status;
     this.field = fields.field || "";
+    this.signIn = fields.signIn === true;
   }
 }
 
 async function request(path, signal) {
-  const authorization = `Bearer ${localStorage.getItem(KEY) || ""}`;
   let response;
   try {
-    response = await fetch(path, { headers: { authorization }, signal, cache: "no-store" });
+    response = await fetch(path, { headers: requestHeaders(), signal, cache: "no-store" });
   } catch (error) {
     if (error.name === "AbortError") throw error;
     throw new RequestError(0, { error: "`kubeshare web` does not answer: has it ended?" });

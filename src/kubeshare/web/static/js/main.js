@@ -1,8 +1,9 @@
 // Shows the view that the part of the URL after # names, and keeps it up to date.
 
-import { takeToken } from "./connection.js";
+import { signedIn, signOut, takeToken } from "./connection.js";
 import { element, fill } from "./dom.js";
 import { state } from "./state.js";
+import { namespacesForm, signInView } from "./sign_in.js";
 import { eventsView } from "./views/events.js";
 import { nodeView } from "./views/node.js";
 import { nodesView } from "./views/nodes.js";
@@ -15,6 +16,7 @@ const AGES_MS = 30_000; // how often ages are shown anew
 
 const main = document.getElementById("main");
 let view = null;
+let signing = false; // whether a token is asked for
 
 function route() {
   const [name, ...rest] = location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent);
@@ -28,7 +30,7 @@ function route() {
 }
 
 function show() {
-  if (location.hash === "#main") return; // the skip link
+  if (location.hash === "#main" || signing) return; // the former is the skip link
   view?.close?.();
   view = route();
   fill(main, notice(), view.main);
@@ -46,21 +48,22 @@ function show() {
 
 /** What the user does not see, and why. */
 function notice() {
-  const { namespaces, refused } = state.facts;
+  const { namespaces, refused, viewer } = state.facts;
   if (!namespaces && refused.length === 0) return null;
-  return element("p", { class: "notice" },
+  return element("div", { class: "notice" },
     namespaces && `You see namespace ${namespaces.join(", ")}. `,
-    refused.length > 0 && `With your rights, not shown: ${refused.join(", ")}.`);
+    refused.length > 0 && `With your rights, not shown: ${refused.join(", ")}.`,
+    viewer && namespaces && namespacesForm(namespaces));
 }
 
 function showStatus() {
   const status = document.getElementById("connection");
-  const { stale, cluster } = state.facts;
+  const { stale, cluster, viewer } = state.facts;
   const words = state.problem
     || (stale.length > 0 && `Outdated: no news of ${stale.join(", ")}`)
-    || (state.loaded ? `Live${cluster ? ` · ${cluster}` : ""}` : "Connecting…");
+    || (state.loaded ? ["Live", cluster, viewer].filter(Boolean).join(" · ") : "Connecting…");
   if (status.textContent !== words) status.textContent = words;
-  if (!state.loaded && state.problem) fill(main, element("p", { class: "problem" }, state.problem));
+  if (!state.loaded && state.problem && !signing) fill(main, element("p", { class: "problem" }, state.problem));
   status.className = state.problem || stale.length > 0 ? "problem" : "live";
 }
 
@@ -75,7 +78,8 @@ takeToken();
 state.addEventListener("status", showStatus);
 state.addEventListener("change", ({ detail }) => {
   showCount();
-  if (!state.loaded) return;
+  document.getElementById("sign-out").hidden = !signedIn();
+  if (!state.loaded || signing) return;
   if (!view) show();
   else view.update(detail);
 });
@@ -89,5 +93,15 @@ document.querySelector(".skip").addEventListener("click", (event) => {
   event.preventDefault();
   main.focus();
 });
+state.addEventListener("sign-in", ({ detail }) => {
+  if (signing) return;
+  signing = true;
+  view?.close?.();
+  view = null;
+  fill(main, signInView(signedIn() ? detail : ""));
+  document.title = "Sign in · KubeShare";
+  main.querySelector("input").focus();
+});
+document.getElementById("sign-out").addEventListener("click", signOut);
 setInterval(() => view?.update(null), AGES_MS);
 state.start();

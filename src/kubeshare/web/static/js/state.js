@@ -16,7 +16,7 @@ class State extends EventTarget {
   }
 
   start() {
-    follow((name, data) => this.onEvent(name, data), (error) => this.report(error.message));
+    follow((name, data) => this.onEvent(name, data), (error) => this.onLost(error));
   }
 
   rows(table) {
@@ -28,6 +28,11 @@ class State extends EventTarget {
     else if (name === "beat") this.update({ stale: data.stale });
     else if (this.pending) this.pending.push(data);
     else this.apply(data);
+  }
+
+  onLost(error) {
+    if (error.signIn) this.dispatchEvent(new CustomEvent("sign-in", { detail: error.message }));
+    this.report(error.message);
   }
 
   async refresh() {
@@ -46,7 +51,7 @@ class State extends EventTarget {
       this.problem = "";
       this.facts = read;
     } catch (error) {
-      this.report(error.message);
+      this.onLost(error);
       if (error.status !== 401) setTimeout(() => this.refresh(), RETRY_MS);
     }
     const waiting = this.pending;
