@@ -10,6 +10,14 @@ from kubeshare.cli.web import web
 from kubeshare.web.access import HOSTS
 from kubeshare.web.decisions import MOST_WAITING
 from kubeshare.web.feed import MAX_CLIENTS
+from kubeshare.web.in_cluster.program import Settings
+from kubeshare.web.in_cluster.session import (
+    CHECK_SECONDS,
+    IDLE_SECONDS,
+    MOST_STREAMS,
+    UNCHECKED_SECONDS,
+)
+from kubeshare.web.in_cluster.sessions import MOST_OF_USER
 from kubeshare.web.lookups import KINDS, MOST_EVENTS
 from kubeshare.web.sources import STALE_SECONDS
 from kubeshare.web.stream import STALLED_SECONDS
@@ -43,6 +51,12 @@ def test_each_view_is_explained() -> None:
         f"nothing of these kinds for {STALE_SECONDS:.0f} seconds",
         {8: "and eight wait already"}[MOST_WAITING],
         {60: "one that reads nothing is cut off after a minute"}[int(STALLED_SECONDS)],
+        f"| {Settings(hosts=()).viewers} viewers at once (`web.viewers`) |",
+        f"| {MOST_OF_USER} sessions of one user |",
+        f"| {MOST_STREAMS} pages of one session |",
+        f"| {CHECK_SECONDS:.0f} seconds | token and rights",
+        f"| {IDLE_SECONDS / 60:.0f} minutes | without a page",
+        f"| {UNCHECKED_SECONDS / 60:.0f} minutes | without an answer",
     ],
 )
 def test_its_bounds_are_those_of_the_program(words: str) -> None:

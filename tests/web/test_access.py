@@ -1,5 +1,6 @@
 """Who may ask the server of `kubeshare web`, and what its responses allow a browser."""
 
+import contextlib
 import socket
 import subprocess
 import sys
@@ -7,7 +8,9 @@ import sys
 import httpx2
 import pytest
 
+from deadlines import DEADLINE_S
 from fakes.web import Served
+from kubeshare.web import protocol
 from kubeshare.web.server import PortTakenError, listen
 
 
@@ -72,6 +75,19 @@ def test_a_file_that_the_browser_has_is_not_sent_again(page: Served) -> None:
     path = "/static/style.css"
     etag = page.http.get(path).headers["etag"]
     assert page.http.get(path, headers={"if-none-match": etag}).status_code == 304
+
+
+@pytest.mark.parametrize("before", [b"", b"GET / HTTP/1.1\r\nhost: localhost\r\n\r\n"])
+def test_who_does_not_finish_a_request_is_cut_off(
+    page: Served, before: bytes, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(protocol, "HEAD_SECONDS", 0.05)
+    with socket.create_connection(("127.0.0.1", page.http.base_url.port or 0)) as slow:
+        slow.settimeout(DEADLINE_S)
+        slow.sendall(before + b"GET /api/tables HTTP/1.1\r\nhost: ")
+        with contextlib.suppress(ConnectionResetError):  # what it sent was never read
+            while slow.recv(65_536):
+                pass
 
 
 def test_only_this_machine_is_listened_to() -> None:

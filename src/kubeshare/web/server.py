@@ -17,6 +17,7 @@ from kubeshare.core.policies import Policy
 from kubeshare.kube.client.client import Client
 from kubeshare.web.application import Pages, application
 from kubeshare.web.feed import MAX_CLIENTS, Feed
+from kubeshare.web.protocol import BoundedProtocol
 from kubeshare.web.sources import find_sources
 from kubeshare.web.tables import Tables
 
@@ -133,7 +134,7 @@ class Server(uvicorn.Server):
             access_log=False,
             lifespan="off",
             ws="none",
-            http="h11",
+            http=BoundedProtocol,
             server_header=False,
             limit_concurrency=connections,
             timeout_graceful_shutdown=2,

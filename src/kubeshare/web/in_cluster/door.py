@@ -1,4 +1,4 @@
-"""Answers requests in the cluster, each with the rights of who sends it."""
+"""Leads each request in the cluster to its viewer's session."""
 
 from collections.abc import Iterable
 from typing import Final

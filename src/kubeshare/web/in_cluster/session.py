@@ -1,4 +1,4 @@
-"""Watches what one viewer may see, with their token, until it expires or they leave."""
+"""Watches what one viewer may see, until their token expires."""
 
 import asyncio
 from collections.abc import Callable

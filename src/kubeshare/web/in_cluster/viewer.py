@@ -1,4 +1,4 @@
-"""Reads who looks from a request, and asks the API server who that is."""
+"""Reads the viewer from a request; asks who that is."""
 
 import re
 from hashlib import sha256
