@@ -1,6 +1,8 @@
 """The page in the cluster: who sees what, and who is let in."""
 
+import asyncio
 import json
+import ssl
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -11,11 +13,13 @@ from fakes.web import small_cluster
 from fakes.web.rights import rights
 from fakes.web.tokens import HOST, InCluster, TokenApiServer, served_in_cluster
 from kubeshare.kube.certificates import Certificates
+from kubeshare.kube.client.errors import UnreachableError
 from kubeshare.lab.control_plane.certificates import Authority
 from kubeshare.web.__main__ import main
 from kubeshare.web.in_cluster import session
+from kubeshare.web.in_cluster.program import token_client
 from kubeshare.web.in_cluster.session import MOST_STREAMS
-from kubeshare.web.in_cluster.viewer import MOST_NAMESPACES, home_of
+from kubeshare.web.in_cluster.viewer import MOST_NAMESPACES, home_of, user_of
 
 USERS = {
     "all": "admin",
@@ -233,6 +237,28 @@ def test_what_cannot_work_is_refused_at_the_start(
         main(options)
     assert caught.value.code == 2
     assert words in capsys.readouterr().err
+
+
+def test_a_token_is_sent_to_no_server_without_a_certificate_that_is_trusted(tmp_path: Path) -> None:
+    pair = Authority(tmp_path).identity("api", "api", hosts=("127.0.0.1",))
+    server = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+    server.load_cert_chain(pair.certificate, pair.key)
+    read = list[bytes]()
+
+    async def receive(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        read.append(await reader.read())
+        writer.close()
+
+    async def main() -> None:
+        for tls in (server, None):
+            listening = await asyncio.start_server(receive, "127.0.0.1", 0, ssl=tls)
+            url = f"https://127.0.0.1:{listening.sockets[0].getsockname()[1]}"
+            async with listening, token_client(url, ssl.create_default_context())("x") as client:
+                with pytest.raises(UnreachableError):
+                    await user_of(client)
+
+    asyncio.run(main())
+    assert not any(b"Bearer" in data for data in read)
 
 
 @pytest.mark.parametrize(

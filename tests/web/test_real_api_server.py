@@ -28,7 +28,7 @@ def _objects() -> Iterator[Raw]:
     for namespace in (OWN, OTHER):
         yield {"apiVersion": "v1", "kind": "Namespace", "metadata": {"name": namespace}}
         metadata = {"name": f"in-{namespace}", "namespace": namespace}
-        spec = {"gpu": {"request": "0.5", "memory": "1Gi"}}
+        spec: Raw = {"gpu": {"request": "0.5", "memory": "1Gi"}}
         spec |= {"containers": [{"name": "main", "image": "train:1"}]}
         yield {
             "apiVersion": "kubeshare.nthu/v1",

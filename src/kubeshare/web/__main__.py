@@ -39,7 +39,7 @@ def main(arguments: list[str] | None = None) -> int:
     try:
         chosen = policy(options.policy)
         certificates = Certificates(options.tls_cert, options.tls_key) if options.tls_cert else None
-        context = ssl.create_default_context(cafile=options.ca_file) if options.ca_file else None
+        context = ssl.create_default_context(cafile=options.ca_file)
         connect = token_client(options.server or _server(), context)
         connect("")  # the address is wrong now, or never
     except OSError as error:  # ssl.SSLError is one
@@ -78,7 +78,9 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--viewers", type=int, default=16, help="sessions at once")
     parser.add_argument("--policy", default="locality", help="of the scheduler")
     parser.add_argument("--server", help="of the API; by default that of the pod's cluster")
-    parser.add_argument("--ca-file", help="authorities of the API server")
+    parser.add_argument(
+        "--ca-file", help="authorities of the API server; by default those of the system"
+    )
     return parser
 
 

@@ -45,7 +45,11 @@ class Stream:
         """Answer a request."""
         leaving = asyncio.create_task(_close_when_gone(receive, self._client))
         try:
-            headers = [(b"content-type", b"text/event-stream"), (b"cache-control", b"no-store")]
+            headers = [
+                (b"content-type", b"text/event-stream"),
+                (b"cache-control", b"no-store"),
+                (b"x-accel-buffering", b"no"),  # nginx would keep changes back
+            ]
             await send({"type": "http.response.start", "status": 200, "headers": headers})
             event: bytes | None = b"event: hello\ndata: {}\n\n"
             while event is not None:

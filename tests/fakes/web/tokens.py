@@ -97,7 +97,8 @@ class InCluster:
 @contextmanager
 def served_in_cluster(api: TokenApiServer, **settings: Any) -> Iterator[InCluster]:
     """Serve the page as in a cluster, by the name :data:`HOST`."""
-    chosen = Settings(**{"hosts": (HOST,), "port": 0, "health_port": None} | settings)
+    given: dict[str, Any] = {"hosts": (HOST,), "port": 0, "health_port": None}
+    chosen = Settings(**given | settings)
     scheme = "https" if chosen.certificates else "http"
 
     async def main(ready: Ready) -> None:

@@ -81,12 +81,12 @@ class Client:
         return cls(client, namespace=namespace, timeout=timeout)
 
     @classmethod
-    def with_token(cls, server: str, context: ssl.SSLContext | None, token: str) -> Self:
+    def with_token(cls, server: str, context: ssl.SSLContext, token: str) -> Self:
         """A client with a bearer token, and no other credentials.
 
         Args:
             server: the address of the API server.
-            context: checks its certificate; None for plain HTTP.
+            context: checks its certificate, where the address has one.
             token: sent with each request.
 
         Raises:

@@ -67,12 +67,12 @@ def connect(
         raise ConfigError(f"{origin} cannot be used: {_reason(error)}") from error
 
 
-def connect_as(server: str, context: ssl.SSLContext | None, token: str) -> httpx2.AsyncClient:
+def connect_as(server: str, context: ssl.SSLContext, token: str) -> httpx2.AsyncClient:
     """An HTTP client that has the credentials of somebody else, and none of its own.
 
     Args:
         server: the address of the API server.
-        context: checks its certificate; None for plain HTTP.
+        context: checks its certificate, where the address has one.
         token: sent with each request.
 
     Raises:
@@ -80,7 +80,7 @@ def connect_as(server: str, context: ssl.SSLContext | None, token: str) -> httpx
     """
     url = _address(server)
     timeout = httpx2.Timeout(None, connect=10.0)
-    pool = ConnectionPool(context)
+    pool = ConnectionPool(context if url.scheme == "https" else None)
     return DirectClient(pool, base_url=url, auth=_BearerToken(token), timeout=timeout)
 
 

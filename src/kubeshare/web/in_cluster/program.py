@@ -83,7 +83,7 @@ async def serve(
                 task.cancel()
 
 
-def token_client(server: str, context: ssl.SSLContext | None) -> Callable[[str], Client]:
+def token_client(server: str, context: ssl.SSLContext) -> Callable[[str], Client]:
     """Makes clients of an API server that send a token, and have no credentials of their own."""
     return lambda token: Client.with_token(server, context, token)
 
