@@ -89,12 +89,15 @@ def listen(port: int) -> Iterator[socket.socket]:
 
 @contextmanager
 def bound(address: str, port: int) -> Iterator[socket.socket]:
-    """A socket that listens on an address; "" for all.
+    """A socket that listens on an address; "" for all, of IPv4 and IPv6.
 
     Raises:
         PortTakenError: the port is in use.
     """
-    with socket.socket() as listener:
+    both = not address and socket.has_dualstack_ipv6()
+    with socket.socket(socket.AF_INET6 if both else socket.AF_INET) as listener:
+        if both:
+            listener.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         # Connections inherit it: one whose other end reads nothing is closed.
         listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, _SILENT_MILLISECONDS)
