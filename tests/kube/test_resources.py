@@ -39,6 +39,7 @@ GROUPS = {
         "DaemonSet": "namespaces/n/daemonsets/x",
         "Deployment": "namespaces/n/deployments/x",
     },
+    "authentication.k8s.io/v1": {"SelfSubjectReview": "selfsubjectreviews/x"},
     "batch/v1": {"Job": "namespaces/n/jobs/x"},
     "coordination.k8s.io/v1": {"Lease": "namespaces/n/leases/x"},
     "events.k8s.io/v1": {"Event": "namespaces/n/events/x"},
