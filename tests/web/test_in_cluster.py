@@ -102,6 +102,9 @@ def test_without_a_token_that_the_api_server_knows_nobody_is_let_in(
         response = page.http.get(path, headers={"authorization": given, "host": HOST})
         assert response.status_code == 401
         assert response.json()["signIn"] is True
+        unknown = given == "Bearer wrong"
+        words = "this token is unknown" if unknown else "sign in with a bearer token"
+        assert response.json()["error"].startswith(words)
         assert "gpu-a" not in response.text
     assert page.http.get("/", headers={"host": HOST}).status_code == 200
 

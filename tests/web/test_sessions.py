@@ -17,6 +17,7 @@ from kubeshare.web.in_cluster.session import (
     IDLE_SECONDS,
     UNCHECKED_SECONDS,
     Session,
+    SessionEndedError,
 )
 from kubeshare.web.in_cluster.sessions import (
     MOST_CHECKS,
@@ -191,6 +192,17 @@ def test_unknown_tokens_are_checked_a_few_at_a_time_and_leave_nothing() -> None:
         assert set(kinds) == {UnauthorizedError, TooManyViewersError}
         assert kinds.count(UnauthorizedError) == api.asked.total() == MOST_CHECKS
         assert len(sessions) == 0
+
+    play(test, {"a": "ann"})
+
+
+def test_a_session_that_ends_before_it_has_begun_asks_for_no_other_token() -> None:
+    async def test(sessions: Sessions, _: TokenApiServer) -> None:
+        session = await sessions.enter(Viewer("a"))
+        session.close()
+        with pytest.raises(SessionEndedError, match="load the page again"):
+            await session.application()
+        session.leave()
 
     play(test, {"a": "ann"})
 

@@ -12,9 +12,9 @@ from kubeshare.explain.errors import NotInstalledError
 from kubeshare.kube.client.errors import ApiError, ForbiddenError, UnauthorizedError
 from kubeshare.web.access import PROTECTED, with_headers, wrong_host
 from kubeshare.web.application import file_routes, routed
-from kubeshare.web.in_cluster.session import Session
+from kubeshare.web.in_cluster.session import Session, SessionEndedError
 from kubeshare.web.in_cluster.sessions import Sessions, TooManyViewersError
-from kubeshare.web.in_cluster.viewer import read_viewer
+from kubeshare.web.in_cluster.viewer import NoTokenError, read_viewer
 
 _OWN_SITE: Final = frozenset({"", "same-origin", "none"})
 """``Sec-Fetch-Site`` of the page's own requests, and of programs that send none."""
@@ -23,6 +23,7 @@ _STATUS: Final[dict[type[Exception], int]] = {
     UnauthorizedError: 401,
     InvalidValueError: 400,
     ForbiddenError: 403,
+    SessionEndedError: 503,
     TooManyViewersError: 503,
     NotInstalledError: 503,
     TimeoutError: 504,
@@ -91,5 +92,5 @@ def _refused(error: Exception) -> ASGIApp:
     if status != 401:
         return JSONResponse(fields, status)
     words = "this token is unknown or has expired: sign in with another one"
-    signs_in = {"error": words, "signIn": True}
+    signs_in = (fields if isinstance(error, NoTokenError) else {"error": words}) | {"signIn": True}
     return JSONResponse(signs_in, status, {"www-authenticate": "Bearer"})

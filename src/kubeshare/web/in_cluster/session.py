@@ -30,6 +30,10 @@ _PATIENCE_SECONDS: Final = 30.0
 log = structlog.get_logger(__name__)
 
 
+class SessionEndedError(Exception):
+    """A session ends before it could answer."""
+
+
 class Session:
     """What is shown to one viewer: nothing of it is shared with another one.
 
@@ -89,6 +93,7 @@ class Session:
         """What answers requests, once everything has been listed.
 
         Raises:
+            SessionEndedError: it has ended.
             NotInstalledError: the cluster has no KubeShare.
             ApiError: it cannot be read.
             TimeoutError: that takes too long.
@@ -98,7 +103,8 @@ class Session:
     def close(self) -> None:
         """End all streams, and forget everything."""
         self._feed.close()
-        self._task.cancel()
+        # A task that is cancelled before its first step never cleans up.
+        self._loop.call_soon(self._task.cancel)
 
     async def wait(self) -> None:
         """Wait until it has ended."""
@@ -117,7 +123,7 @@ class Session:
             self._fail(_first(errors))
         finally:
             self._feed.close()
-            self._fail(UnauthorizedError("the session has ended: load the page again", status=401))
+            self._fail(SessionEndedError("the session has ended: load the page again"))
             self._ended(self)
             await self._client.close()
             log.info("a session has ended", user=self.user, reason=reason)

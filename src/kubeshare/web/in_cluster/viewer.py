@@ -23,6 +23,10 @@ _ACCOUNT: Final = "system:serviceaccount:"
 _ANONYMOUS: Final = "system:anonymous"
 
 
+class NoTokenError(UnauthorizedError):
+    """A request has no bearer token."""
+
+
 class Viewer(Struct, frozen=True):
     """Who looks, and at what.
 
@@ -44,13 +48,13 @@ def read_viewer(headers: Headers) -> Viewer:
     """Who sends a request.
 
     Raises:
-        UnauthorizedError: it has no bearer token.
+        NoTokenError: it has no bearer token.
         InvalidValueError: it names what cannot be a namespace, or too many of them.
     """
     scheme, _, token = headers.get("authorization", "").partition(" ")
     token = token.strip()
     if scheme.lower() != "bearer" or not _TOKEN.fullmatch(token):
-        raise UnauthorizedError("sign in with a bearer token of the cluster", status=401)
+        raise NoTokenError("sign in with a bearer token of the cluster", status=401)
     given = headers.get(NAMESPACES_HEADER, "").replace(",", " ").split()
     namespaces = tuple(dict.fromkeys(given))
     if len(namespaces) > MOST_NAMESPACES:
@@ -71,8 +75,8 @@ async def user_of(client: Client) -> str:
         ApiError: there is no answer.
     """
     answer = await client.create(SELF_SUBJECT_REVIEWS, {"metadata": {}})
-    user = str(answer["status"]["userInfo"]["username"])
-    if user == _ANONYMOUS:
+    user = str(answer.get("status", {}).get("userInfo", {}).get("username", ""))
+    if user in ("", _ANONYMOUS):
         raise UnauthorizedError("the API server does not know this token", status=401)
     return user
 
