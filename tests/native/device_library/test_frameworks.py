@@ -19,7 +19,7 @@ OUT_OF_MEMORY = "CUDA_ERROR_OUT_OF_MEMORY"
 def command_of(client: str) -> list[str]:
     """What runs one of `clients/` with the frameworks' own Python."""
     if not PYTHON.exists():
-        pytest.skip(f"{PYTHON} does not exist: `make test-frameworks` installs it")
+        pytest.fail(f"{PYTHON} does not exist: `make test-frameworks` installs it")
     run = f"import runpy, sys; sys.path.insert(0, {str(TESTS)!r}); "
     program = CLIENTS / f"with_{client}.py"
     return [str(PYTHON), "-c", run + f"runpy.run_path({str(program)!r})"]
