@@ -47,7 +47,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         if item.get_closest_marker("apiserver"):
-            # One worker of pytest-xdist takes them all.
+            # One worker takes them all, once pytest-xdist groups tests under pytest 9.2.
             item.add_marker(pytest.mark.xdist_group("apiserver"))
     items.sort(key=_place)
     if drawing_few():
