@@ -244,26 +244,18 @@ bool ks_context_change_uses(CUcontext handle, int change) {
     return changed;
 }
 
-/* Its events have ended with it. */
-static CUcontext forget_primary(CUdevice device) {
-    const CUcontext handle = primary_contexts[device].handle;
-    primary_contexts[device] = (struct ks_timeline){0};
-    ks_streams_drop(handle);
-    last_destruction[ks_cell_of_device(device)] = ks_now();
-    return handle;
-}
-
-/* Others may retain it: then its events are still waited for. */
 CUresult ks_context_end_primary(CUresult (*real)(CUdevice), CUdevice device) {
-    if (ks_cell_of_device(device) == KS_NO_CELL)
+    const int cell = ks_cell_of_device(device);
+    if (cell == KS_NO_CELL)
         return real(device);
     ks_acquire(&lock, KS_LOCK_CONTEXTS);
     const CUcontext handle = has_primary_context(device) ? handle_of_primary(device) : NULL;
+    ks_timeline_discard(&primary_contexts[device]);
     const CUresult result = real(device);
     const bool ended = handle != NULL && result == CUDA_SUCCESS && !has_primary_context(device);
     if (ended) {
-        primary_contexts[device].handle = handle;
-        forget_primary(device);
+        ks_streams_drop(handle);
+        last_destruction[cell] = ks_now();
     }
     ks_release(&lock);
     if (ended) {
@@ -282,6 +274,15 @@ uint64_t ks_contexts_see_primaries(void) {
         seen |= UINT64_C(1) << device;
     }
     return seen;
+}
+
+/* Its events have ended with it. */
+static CUcontext forget_primary(CUdevice device) {
+    const CUcontext handle = primary_contexts[device].handle;
+    primary_contexts[device] = (struct ks_timeline){0};
+    ks_streams_drop(handle);
+    last_destruction[ks_cell_of_device(device)] = ks_now();
+    return handle;
 }
 
 /* Another thread may make such a context again once the list is released. */

@@ -131,19 +131,6 @@ def test_an_ended_context_is_drained_no_more(
     session.drain(connection)
 
 
-def test_a_release_of_a_context_that_others_retain_ends_no_drain(
-    machine: Machine, session: FakeSession, probe: Probe, connection: Connection
-) -> None:
-    probe.do("retain", 0)
-    begin_work(probe, 400)
-    session.page.set_gate(0, GateState.CLOSING)
-    connection.send(MessageType.CLOSING, 0, session.page.epoch(0))
-    assert connection.receive().type is MessageType.BUSY
-    probe.do("release", 0)
-    connection.expect(MessageType.DRAINED)
-    assert machine.gpu()["busy_ns"] == 400 * MILLISECOND_NS
-
-
 def test_a_gate_that_opens_again_before_the_drain_ends_lets_launches_through(
     session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
