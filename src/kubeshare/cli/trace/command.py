@@ -1,7 +1,6 @@
 """``kubeshare trace``: records what a cluster runs."""
 
 import asyncio
-import contextlib
 import signal
 from datetime import timedelta
 from pathlib import Path
@@ -63,8 +62,7 @@ async def _record(
     logs.configure_logging("warning", json=False)  # a watch that breaks, on the standard error
     stop, loop = asyncio.Event(), asyncio.get_running_loop()
     for number in (signal.SIGINT, signal.SIGTERM):
-        with contextlib.suppress(NotImplementedError):
-            loop.add_signal_handler(number, stop.set)
+        loop.add_signal_handler(number, stop.set)
     if period is not None:
         loop.call_later(period.total_seconds(), stop.set)
     async with Client.connect(kubeconfig, context) as client:
