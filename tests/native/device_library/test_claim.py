@@ -115,6 +115,7 @@ def test_a_context_that_a_table_made_is_refused_when_a_thread_takes_it(folder: P
         "cuda.cuCtxGetCurrent(ctypes.byref(current))\n"
         "answer.append(current.value == own.value)\n"
         "print(json.dumps({'results': answer}), flush=True)\n"
+        "input()\n"
     )
     with (
         FakeSession(folder, [machine.grant(0)]) as session,
