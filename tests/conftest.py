@@ -1,6 +1,7 @@
 """Shared by all tests: hypothesis profiles, one API server, and rules for the order of tests."""
 
 import gc
+import os
 from collections.abc import Generator, Iterator
 
 import pytest
@@ -40,6 +41,7 @@ LAB_ORDER = (
 """The order of the tests in the lab, which follow all others: a lab disturbs who measures time."""
 
 
+@pytest.hookimpl(tryfirst=True)
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """Put tests in order: one API server a run, one lab a run, and its logs read at the end.
 
@@ -47,7 +49,6 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """
     for item in items:
         if item.get_closest_marker("apiserver"):
-            # One worker takes them all, once pytest-xdist groups tests under pytest 9.2.
             item.add_marker(pytest.mark.xdist_group("apiserver"))
     items.sort(key=_place)
     if drawing_few():
@@ -91,11 +92,17 @@ def lab() -> Iterator[Lab]:
 
 
 @pytest.fixture(scope="session")
-def apiserver() -> Iterator[ApiServer]:
+def apiserver(tmp_path_factory: pytest.TempPathFactory) -> Iterator[ApiServer]:
     """A real etcd and kube-apiserver with RBAC, on the loopback (mark: ``apiserver``).
 
     There is no controller manager: default ServiceAccounts are not created and
-    nothing is garbage collected. Each test uses a namespace of its own.
+    nothing is garbage collected. Each test uses a namespace of its own. One worker of
+    pytest-xdist has it: a second one fails, as their tests were not grouped.
     """
+    if "PYTEST_XDIST_WORKER" in os.environ:
+        try:
+            (tmp_path_factory.getbasetemp().parent / "apiserver").touch(exist_ok=False)
+        except FileExistsError:
+            pytest.fail("a second worker has tests on the API server: run with --dist=loadgroup")
     with local_api_server(Progress()) as server:
         yield PlainApiServer(server.settings, server.programs)
