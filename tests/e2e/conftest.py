@@ -7,7 +7,7 @@ import pytest
 from e2e.booting import install, space_in
 from e2e.restarts import Restarts
 from e2e.space import Space
-from e2e.stage import SCHEDULER, Stage
+from e2e.stage import Stage
 from e2e.stalls import Stalls
 from kubeshare.lab.cluster import Lab
 
@@ -23,7 +23,7 @@ def stage(lab: Lab) -> Stage:
 @pytest.fixture(scope="session")
 def stalls(stage: Stage) -> Iterator[Stalls]:
     """When the lab's API server did not answer while tests ran."""
-    with Stalls(lambda: stage.leader(SCHEDULER)) as stalls:
+    with Stalls(stage.heartbeat) as stalls:
         yield stalls
 
 

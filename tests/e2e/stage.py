@@ -87,6 +87,7 @@ class Stage:
         self.logs: dict[str, str] = {}
         self.restarts: dict[str, int] = {}
         self.caused: Counter[str] = Counter()
+        self._heartbeats = 0
 
     # What there is
 
@@ -238,6 +239,21 @@ class Stage:
         """The name of the pod that works, of a program with several."""
         lease = f"/apis/coordination.k8s.io/v1/namespaces/{NAMESPACE}/leases/kubeshare-{component}"
         return str(self.lab.api.get(lease)["spec"]["holderIdentity"])
+
+    def heartbeat(self) -> None:
+        """One write to etcd, as the renewal of a Lease is.
+
+        Raises:
+            LabError: the API server did not take it.
+        """
+        self._heartbeats += 1
+        path = "/api/v1/namespaces/default/configmaps"
+        name, count = "heartbeat", {"count": str(self._heartbeats)}
+        body = {"apiVersion": "v1", "kind": "ConfigMap", "metadata": {"name": name}, "data": count}
+        try:
+            self.lab.api.send("PUT", f"{path}/{name}", body)
+        except LabError:
+            self.lab.api.send("POST", path, body)
 
     def kill_process(self, component: str, node: str) -> None:
         """Kill a program of a node with SIGKILL; the kubelet starts another."""
