@@ -50,6 +50,8 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     for item in items:
         if item.get_closest_marker("apiserver"):
             item.add_marker(pytest.mark.xdist_group("apiserver"))
+        elif "apiserver" in getattr(item, "fixturenames", ()):
+            raise pytest.UsageError(f"{item.nodeid} uses the API server: mark it apiserver")
     items.sort(key=_place)
     if drawing_few():
         limit_examples(items, examples=30, episodes=20)

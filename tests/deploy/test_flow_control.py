@@ -11,6 +11,8 @@ import yaml
 from kubeshare.install import manifests
 from kubeshare.lab.control_plane.api_server import ADMIN, ApiServer, wait_until
 
+pytestmark = pytest.mark.apiserver
+
 KINDS = {"PriorityLevelConfiguration", "FlowSchema"}
 LEASES = "/apis/coordination.k8s.io/v1/namespaces/kubeshare-system/leases/any"
 PODS = "/api/v1/pods?limit=1"
