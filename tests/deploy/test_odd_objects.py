@@ -343,19 +343,22 @@ def test_a_claim_of_another_driver_is_not_refused_by_a_policy(
     tally.check()
 
 
-def test_an_error_of_a_match_condition_is_seen(cluster: ApiServer) -> None:
-    """What the fixture reads at the end does count such errors."""
+@pytest.mark.parametrize(("failure", "action"), [("Ignore", "Deny"), ("Fail", "Warn")])
+def test_an_error_of_a_match_condition_is_seen(
+    cluster: ApiServer, failure: str, action: str
+) -> None:
+    """What the fixture reads at the end does count such errors; who only warns refuses none."""
     name = f"fails-{uuid4().hex[:8]}"
     rule = {"apiGroups": [""], "apiVersions": ["v1"], "operations": ["CREATE"]}
     spec = {
-        "failurePolicy": "Ignore",
+        "failurePolicy": failure,
         "matchConstraints": {"resourceRules": [rule | {"resources": ["configmaps"]}]},
         "matchConditions": [{"name": "fails", "expression": f"object.data['{name}'] == ''"}],
         "validations": [{"expression": "true"}],
     }
     version = {"apiVersion": "admissionregistration.k8s.io/v1", "metadata": {"name": name}}
     kind = "ValidatingAdmissionPolicy"
-    binding = {"policyName": name, "validationActions": ["Deny"]}
+    binding = {"policyName": name, "validationActions": [action]}
     policies = [
         version | {"kind": kind, "spec": spec},
         version | {"kind": f"{kind}Binding", "spec": binding},
