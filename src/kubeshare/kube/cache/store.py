@@ -7,12 +7,13 @@ The copy lags behind the API server. That needs no live reads: a decision made f
 is written conditionally and fails.
 """
 
-from collections import defaultdict
 from collections.abc import Callable, Container, Iterable, Iterator, Mapping
+from sys import intern
 from typing import Any, Final, Generic, NamedTuple, TypeAlias, TypeVar
 
 from msgspec import Struct
 
+from kubeshare.kube.cache.key_index import KeyIndex
 from kubeshare.kube.cache.store_codec import ObjectCodec
 from kubeshare.kube.meta import Key, identity_of, key_of
 
@@ -73,10 +74,7 @@ class Store(Generic[T]):
         self._objects: dict[Key, Any] = {}  # encoded
         self._shared = False  # a snapshot refers to `_objects`: copy before the next write
         self._functions = dict(indexes or {})
-        # index -> value -> keys, in the order of insertion (a dict as an ordered set)
-        self._indexes: dict[str, defaultdict[str, dict[Key, None]]] = {
-            name: defaultdict(dict) for name in self._functions
-        }
+        self._indexes = {name: KeyIndex() for name in self._functions}
 
     def __len__(self) -> int:
         return len(self._objects)
@@ -114,7 +112,7 @@ class Store(Generic[T]):
         Raises:
             KeyError: there is no such index.
         """
-        return tuple(self._indexes[index].get(value, ()))
+        return self._indexes[index].keys(value)
 
     def index_values(self, index: str) -> tuple[str, ...]:
         """The values under which an index lists any object.
@@ -122,14 +120,14 @@ class Store(Generic[T]):
         Raises:
             KeyError: there is no such index.
         """
-        return tuple(self._indexes[index])
+        return self._indexes[index].values()
 
     def add_index(self, name: str, function: IndexFunction[T]) -> None:
         """Add an index over the present and all later objects."""
         self._functions[name] = function
-        self._indexes[name] = defaultdict(dict)
+        index = self._indexes[name] = KeyIndex()
         for key, encoded in self._objects.items():
-            self._add_to_index(name, key, function(self._codec.decode(encoded)))
+            index.add(key, function(self._codec.decode(encoded)))
 
     def snapshot(self) -> Mapping[Key, T]:
         """All objects as they are now; later changes do not affect the snapshot."""
@@ -138,7 +136,9 @@ class Store(Generic[T]):
 
     def encode(self, obj: T) -> EncodedObject:
         """The stored form of an object, for :meth:`iter_replace`."""
-        return EncodedObject(key_of(obj), self._codec.encode(obj))
+        key = key_of(obj)
+        # Many objects have the same namespace, and each was decoded with its own text.
+        return EncodedObject(Key(intern(key.namespace), key.name), self._codec.encode(obj))
 
     def put(self, obj: T, *, initial: bool = False) -> list[Change[T]]:
         """Store an object and return the changes.
@@ -166,7 +166,7 @@ class Store(Generic[T]):
         self._copy_if_shared()
         del self._objects[key]
         for name, function in self._functions.items():
-            self._remove_from_index(name, key, function(old))
+            self._indexes[name].remove(key, function(old))
         return [Change(DELETED, old if last is None else last, old)]
 
     def replace(self, objects: Iterable[T]) -> list[Change[T]]:
@@ -214,21 +214,10 @@ class Store(Generic[T]):
             values = tuple(function(obj))
             before = () if old is None else tuple(function(old))
             if values != before:
-                self._remove_from_index(name, key, before)
-                self._add_to_index(name, key, values)
+                self._indexes[name].remove(key, before)
+                self._indexes[name].add(key, values)
 
     def _copy_if_shared(self) -> None:
         if self._shared:
             self._objects = dict(self._objects)
             self._shared = False
-
-    def _add_to_index(self, index: str, key: Key, values: Iterable[str]) -> None:
-        for value in values:
-            self._indexes[index][value][key] = None
-
-    def _remove_from_index(self, index: str, key: Key, values: Iterable[str]) -> None:
-        keys = self._indexes[index]
-        for value in values:
-            keys[value].pop(key, None)
-            if not keys[value]:
-                del keys[value]
