@@ -18,6 +18,7 @@ from msgspec import structs
 
 from fakes import manifests
 from fakes.cluster import FakeCluster, run_scenario
+from kubeshare.api.configuration import Configuration
 from kubeshare.api.owned_nodes import static_name
 from kubeshare.api.state.namespace_usage import NamespaceUsage
 from kubeshare.api.types.constants import LABEL_FAMILY, VGPU_RESOURCE
@@ -182,22 +183,28 @@ def _setter(event: asyncio.Event) -> Callable[[], Any]:
     return set_event
 
 
-@pytest.mark.parametrize("fits", [True, False])
-def test_a_large_gang(fits: bool) -> None:
+@pytest.mark.parametrize(
+    ("size", "fits", "seconds"),
+    [
+        (160, True, 3 * BOUND_SECONDS),
+        (160, False, 3 * BOUND_SECONDS),
+        (Configuration().gang_members, False, BOUND_SECONDS),
+    ],
+)
+def test_a_large_gang(size: int, fits: bool, seconds: float) -> None:
     """Its members are placed, or wait because there is room for one less.
 
     Each event of a member once went through all of them: 0.7 s for those of 160.
     """
 
     async def main(cluster: FakeCluster) -> None:
-        size = 160
         room = size if fits else size - 1
         for number in range(0, room, OF_A_NODE):
             cluster.add_node(f"n{number}", min(OF_A_NODE, room - number))
         cluster.start("scheduler")
         await cluster.quiet(1)
         gang = {"sharedgpu/group_name": "g", "sharedgpu/min_available": str(size)}
-        with bounded(cluster.server, 3 * BOUND_SECONDS):
+        with bounded(cluster.server, seconds):
             for number in range(size):
                 cluster.share(f"m-{number}", "1", labels=gang)
             await cluster.quiet(30)

@@ -19,6 +19,7 @@ from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.gang.gang import GangPlacement
 from kubeshare.core.gang.nearness import Nearness
+from kubeshare.core.gang.one_order import OneOrder
 from kubeshare.core.gang.orders import in_order, in_some_order, kind_of
 from kubeshare.core.gang.scopes import NOT_NEAR, Scope, Scopes, wide_scopes
 from kubeshare.core.ledger.ledger import Ledger
@@ -67,7 +68,12 @@ class NearSearch:
         if self._near.binds:
             most = min(most, max(self._scopes.rooms.values(), default=0))
         for scope in islice(self._scopes, MOST_SCOPES):
-            placement = in_order(self._policy, ledger, self._members, scope, misses)
+            trial = OneOrder(self._policy, ledger, self._members, scope, misses)
+            trial.step()
+            while not trial.done:
+                yield msgspec.structs.replace(self._best, placed=())
+                trial.step()
+            placement = trial.placement
             self._rooms[scope] = placement.room_for
             enough = placement.room_for >= max(most, self._needed)
             if enough and (not home or scope.nodes <= home):

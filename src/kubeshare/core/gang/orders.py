@@ -11,9 +11,9 @@ from typing import Final
 
 import msgspec
 
-from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
-from kubeshare.core.gang.gang import GangPlacement, PlacedMember
+from kubeshare.core.gang.gang import GangPlacement
+from kubeshare.core.gang.one_order import OneOrder
 from kubeshare.core.gang.scopes import Scope
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
@@ -29,14 +29,19 @@ def in_some_order(
     needed: int,
     scope: Scope | None = None,
 ) -> Iterator[GangPlacement]:
-    """Place the members in one order after another; after each the best answer so far.
+    """Place the members in one order after another; after each step the best answer so far.
 
     The arguments are those of :func:`kubeshare.core.gang.placement.placements`, and the scope in
     which they are placed; None is anywhere.
     """
     best = GangPlacement(room_for=-1)
     for order in islice(_orders(members), ORDERS):
-        placement = in_order(policy, ledger, order, scope)
+        trial = OneOrder(policy, ledger, order, scope)
+        trial.step()
+        while not trial.done:
+            yield msgspec.structs.replace(best, placed=())
+            trial.step()
+        placement = trial.placement
         if placement.room_for > best.room_for:
             best = placement
         if best.room_for >= needed:
@@ -61,32 +66,10 @@ def in_order(
         scope: where they are placed; None is anywhere.
         most_misses: the rest is left out when more than so many do not fit; None for all.
     """
-    placed: list[PlacedMember] = []
-    unplaced: Decision | None = None
-    misses = 0
-    with ledger.what_if():
-        decide = policy if scope is None else _confined(policy, ledger, scope)
-        for demand in members:
-            decision = decide(ledger, demand)
-            if decision.outcome == "bound":
-                commit(ledger, demand, decision)
-                placed.append(PlacedMember(demand=demand, decision=decision))
-                continue
-            unplaced = unplaced or decision
-            misses += 1
-            if most_misses is not None and misses > most_misses:
-                break
-    return GangPlacement(placed=tuple(placed), room_for=len(placed), unplaced=unplaced)
-
-
-def _confined(policy: Policy, ledger: Ledger, scope: Scope) -> Policy:
-    """The policy inside a scope of a ledger, which the caller restores."""
-    fenced = scope.confine(ledger)
-
-    def decide(ledger: Ledger, demand: Demand) -> Decision:
-        return scope.explained(policy(ledger, scope.narrow(demand)), demand, fenced)
-
-    return decide
+    order = OneOrder(policy, ledger, members, scope, most_misses)
+    while not order.done:
+        order.step()
+    return order.placement
 
 
 def _orders(members: Sequence[Demand]) -> Iterator[Sequence[Demand]]:

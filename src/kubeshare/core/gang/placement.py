@@ -47,8 +47,9 @@ def placements(
 ) -> Iterator[GangPlacement]:
     """Place the members of a gang step by step; the last answer is that of :func:`place_gang`.
 
-    After each order in which the members are tried, the best answer so far. The ledger may change
-    between two steps: an answer with which the gang can start is valid for the ledger of its step.
+    After each step of an order in which the members are tried, the best answer so far. The ledger
+    may change between two steps: an answer with which the gang can start is valid for the ledger of
+    its step.
     """
     if near is None:
         yield from in_some_order(policy, ledger, members, needed)

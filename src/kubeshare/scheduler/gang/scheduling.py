@@ -306,7 +306,7 @@ class GangScheduler:
         for best in placements(policy, ledger, request.demands, request.needed, request.near):
             if best.whole:
                 break
-            # One order takes milliseconds, all of them a second: the Lease must not wait.
+            # A step takes milliseconds, all orders a second: the Lease must not wait.
             await asyncio.sleep(0)
             mates.forget_refusals()
             if context.cluster_state.ledger() is not ledger:
