@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
-from typing import Final
+from typing import Any, Final
 
 from bench.report import Met, at_most, print_machine, report, summarize
 from kubeshare.api.owned_nodes import static_name
@@ -32,7 +32,7 @@ from kubeshare.device_manager.program import device_manager_program
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.gc_tuning import collections_paused, freeze_live_objects
 from kubeshare.kube.controller.runtime import Program
-from kubeshare.kube.resources import LEASES, NODES, PODS, Raw
+from kubeshare.kube.resources import LEASES, NODES, PODS, Raw, Resource
 from kubeshare.scheduler.program import scheduler_program
 from kubeshare.simulator.control.generated_lists import Generated, GeneratedLists
 from kubeshare.simulator.control.step_times import GOAL_SECONDS, StepTimes
@@ -78,13 +78,13 @@ def _measured(program: str, gpus: int, sharepods: int, *, waits: bool) -> dict[s
 
 
 async def _start(name: str, gpus: int, sharepods: int, *, waits: bool) -> dict[str, float]:
-    server = _server(gpus, sharepods)
+    server = GeneratedLists(generated(gpus, sharepods))
     if waits:
         spec = {"holderIdentity": "another", "leaseDurationSeconds": 3600, "renewTime": _TIME}
         program_name = f"kubeshare-{name}"
         metadata = {"name": program_name, "namespace": NAMESPACE}
         server.seed(LEASES, {"metadata": metadata, "spec": spec})
-    program = _program(name, server.client(name), elect=waits)
+    program = program_of(name, server.client(name), elect=waits)
     steps = StepTimes()
     steps.exclude(server, "_answer")
     built = asyncio.Event()
@@ -109,7 +109,8 @@ async def _start(name: str, gpus: int, sharepods: int, *, waits: bool) -> dict[s
     return found | {"step_ms": longest[0].seconds * 1e3 if longest else 0.0}
 
 
-def _program(name: str, client: Client, *, elect: bool) -> Program:
+def program_of(name: str, client: Client, *, elect: bool) -> Program:
+    """A program of that name."""
     if name == "scheduler":
         return scheduler_program(
             client, policy("locality"), instance="bench", elect=elect, built=freeze_live_objects
@@ -129,7 +130,9 @@ def _resident_mib() -> float:
     return next(int(line.split()[1]) for line in lines if line.startswith("VmRSS")) / 1024
 
 
-def _server(gpus: int, sharepods: int) -> GeneratedLists:
+def generated(gpus: int, sharepods: int) -> dict[Resource[Any], Generated]:
+    """The objects of a cluster in which so many SharePods run on so many GPUs."""
+
     def name(number: int) -> str:
         return static_name(_uuid(number % gpus))
 
@@ -142,15 +145,13 @@ def _server(gpus: int, sharepods: int) -> GeneratedLists:
             "status": {"phase": "Active" if holders else "Idle", "holders": holders},
         }
 
-    return GeneratedLists(
-        {
-            NODES: Generated(gpus // _OF_A_NODE, _node),
-            GPUNODES: Generated(gpus // _OF_A_NODE, _gpunode),
-            VGPUS: Generated(gpus, vgpu),
-            SHAREPODS: Generated(sharepods, lambda number: _sharepod(number, gpus, name)),
-            PODS: Generated(sharepods, lambda number: _pod(number, gpus, name)),
-        }
-    )
+    return {
+        NODES: Generated(gpus // _OF_A_NODE, _node),
+        GPUNODES: Generated(gpus // _OF_A_NODE, _gpunode),
+        VGPUS: Generated(gpus, vgpu),
+        SHAREPODS: Generated(sharepods, lambda number: _sharepod(number, gpus, name)),
+        PODS: Generated(sharepods, lambda number: _pod(number, gpus, name)),
+    }
 
 
 def _uuid(gpu: int) -> str:
