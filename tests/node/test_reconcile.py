@@ -1,8 +1,11 @@
 """Holders and grants that crashes leave behind are removed."""
 
 import asyncio
+import errno
 import json
+import os
 from collections.abc import Awaitable, Callable
+from pathlib import Path
 from typing import TypeVar
 
 import pytest
@@ -13,9 +16,11 @@ from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.resources import EVENTS, PODS
 from kubeshare.node.agent import Agent
 from kubeshare.node.dra import cdi
+from kubeshare.node.dra.grants import Grants
 from kubeshare.node.paths import NodePaths
 from kubeshare.simulator.control import FakeApiServer, run_virtual
 from kubeshare.tokens.files.grants import GRANT_VERSION
+from kubeshare.tokens.files.run_folder import Paths
 
 T = TypeVar("T")
 CLAIM = claim_reference("a")
@@ -299,6 +304,62 @@ def test_the_grants_of_a_former_boot_are_void_and_those_of_this_one_are_not(
         start(agent, boot(name))
     assert left == [1, 1, 0]
     assert prepared.holders("red") == ["a"], "it may be started again"
+
+
+def test_an_unreadable_grant_of_a_former_boot_is_void_too(
+    prepared: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    async def boot(running: Agent) -> None:
+        running.void_former_boot("first")
+
+    async def next_boot(running: Agent) -> None:
+        running.void_former_boot("second")
+
+    start(agent, boot)
+    (grant,) = Paths(paths.run_folder).grants.iterdir()
+    grant.write_text("{")
+    start(agent, next_boot)
+    assert not grant.exists()
+
+
+def test_an_agent_that_ends_while_it_saves_the_boot_voids_no_grant_of_it(
+    prepared: Cluster, agent: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def cut_off(self: Path, data: str | bytes) -> int:
+        with self.open("wb"):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC), str(self))
+
+    async def boot(running: Agent) -> int:
+        running.void_former_boot("first")
+        return len(running.grants.all())
+
+    with monkeypatch.context() as patched:
+        for name in ("write_text", "write_bytes"):
+            patched.setattr(Path, name, cut_off)
+        with pytest.raises(OSError, match="No space left"):
+            start(agent, boot)
+    assert start(agent, boot) == 1
+
+
+def test_an_agent_that_ends_before_it_has_voided_a_former_boot_begins_again(
+    prepared: Cluster, agent: Running, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def boot(running: Agent) -> None:
+        running.void_former_boot("first")
+
+    async def next_boot(running: Agent) -> int:
+        running.void_former_boot("second")
+        return len(running.grants.all())
+
+    def fail(*_: object) -> None:
+        raise OSError(errno.EIO, os.strerror(errno.EIO))
+
+    start(agent, boot)
+    with monkeypatch.context() as patched:
+        patched.setattr(Grants, "remove", fail)
+        with pytest.raises(OSError, match="Input/output"):
+            start(agent, next_boot)
+    assert start(agent, next_boot) == 0
 
 
 def test_the_cdi_specs_of_a_former_boot_are_removed_where_run_survives_it(

@@ -265,10 +265,14 @@ class Agent:
         self.cpu_binder.controller.queue.add(self.view.node)
 
     def void_former_boot(self, now: str) -> None:
-        """Remove the grants of an earlier boot than `now`: their pods ended with it."""
-        if boot.has_changed(self._run_folder, now):
-            for grant in self.grants.all():
-                self.releaser.detach(grant.claim)
+        """Remove the grants of an earlier boot than `now`: their pods ended with it.
+
+        An agent that ends before it has removed all of them begins again.
+        """
+        if boot.is_another(self._run_folder, now):
+            for claim in self.grants.claims():
+                self.releaser.detach(claim)
+        boot.save(self._run_folder, now)
 
     async def serve(self) -> None:
         """Serve the kubelet until cancelled, once the caches and the first reading are there."""

@@ -8,7 +8,7 @@ prepares each pod that it starts again.
 from pathlib import Path
 
 from kubeshare.tokens.files.grants import process_start_time
-from kubeshare.tokens.files.run_folder import Paths
+from kubeshare.tokens.files.run_folder import Paths, write_whole
 
 
 def current(kernel: Path = Path("/proc/sys/kernel")) -> str:
@@ -16,16 +16,25 @@ def current(kernel: Path = Path("/proc/sys/kernel")) -> str:
     return f"{(kernel / 'random/boot_id').read_text().strip()} {process_start_time(1)}"
 
 
-def has_changed(folder: Path, boot: str) -> bool:
-    """Save this boot in the run folder; whether an earlier one was saved there.
+def is_another(folder: Path, boot: str) -> bool:
+    """Whether an earlier boot than this one is saved in the run folder."""
+    return _saved(folder) not in {None, boot}
 
-    The token daemon waits for that file.
+
+def save(folder: Path, boot: str) -> None:
+    """Save this boot in the run folder, whole or not at all; the token daemon waits for that file.
+
+    Half of it would be another boot's, whose grants are void.
+
+    Raises:
+        OSError: it is not saved, and the run folder cannot be written.
     """
-    file = Paths(folder).boot
+    if _saved(folder) != boot:
+        write_whole(Paths(folder).boot, boot.encode())
+
+
+def _saved(folder: Path) -> str | None:
     try:
-        before = file.read_text()
+        return Paths(folder).boot.read_text()
     except FileNotFoundError:
-        before = boot
-    if before != boot or not file.exists():
-        file.write_text(boot)
-    return before != boot
+        return None

@@ -130,11 +130,11 @@ class Reconciler:
         program.add_controller(self.vgpus)
         program.add_controller(self.grants)
         add_resync(program, self.vgpus, self._names)
-        add_resync(program, self.grants, self._claims)
+        add_resync(program, self.grants, self._grants.claims)
 
     def start(self) -> None:
         """Queue every grant on disk, and remove CDI specs that a crash left without one."""
-        claims = self._claims()
+        claims = self._grants.claims()
         for claim in claims:
             self.grants.queue.add(claim)
         self._releaser.detach_all_but(claims)
@@ -325,10 +325,6 @@ class Reconciler:
 
     def _names(self) -> list[str]:
         return [vgpu.metadata.name for vgpu in self._view.all_vgpus()]
-
-    def _claims(self) -> set[str]:
-        """The claims of all grants on disk."""
-        return {grant.claim for grant in self._grants.all()}.union(self._grants.unreadable)
 
     def _vgpus_of_pod(self, pod: NodePod) -> Iterable[str]:
         vgpu = pod.metadata.labels.get(LABEL_VGPU)

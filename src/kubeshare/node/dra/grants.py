@@ -106,6 +106,10 @@ class Grants:
         """The grants of all claims."""
         return list(self._known.values())
 
+    def claims(self) -> set[str]:
+        """The claims of all grants on disk, be they readable or not."""
+        return {*self._known, *self.unreadable}
+
     def read(self, claim: str) -> PodGrant | None:
         """A claim's grants, or None if it has none."""
         return self._known.get(claim)
