@@ -131,6 +131,7 @@ def test_a_pod_gets_its_part_from_placeholder_to_release(
         async with lab.agent() as program:
             assert program.name == "kubeshare-node-agent"
             assert program.health is not None
+            assert "time-quotas" in {controller.name for controller in program._controllers}
             assert lab.used == [
                 "kubeconfig",
                 Path("/driver"),

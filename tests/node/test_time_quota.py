@@ -1,19 +1,24 @@
 """The time quota of a grant is the node's, or what a pod chooses within its bounds."""
 
 import asyncio
+import errno
 import json
+import os
 from collections.abc import Awaitable, Callable
 from typing import Any
 
 import pytest
 import yaml
+from structlog.testing import capture_logs
 
 from deadlines import DEADLINE_S
 from fakes.node import NODE, Cluster, Running, claim_reference, write_daemon_status
 from kubeshare.api import configuration
 from kubeshare.api.types.constants import LABEL_TIME_QUOTA, NAMESPACE
 from kubeshare.kube.resources import CONFIG_MAPS, EVENTS, NODES, PODS
+from kubeshare.node import time_quota
 from kubeshare.node.agent import Agent
+from kubeshare.node.dra.grants import Grants
 from kubeshare.node.paths import NodePaths
 from kubeshare.node.time_quota import ANNOTATION
 from kubeshare.simulator.control import FakeApiServer, until
@@ -63,7 +68,7 @@ class Node:
         """Wait until there are so many events."""
         async with asyncio.timeout(DEADLINE_S):
             while len(self.events()) < count:
-                await self._agent.events.flush()
+                await self.agent.events.flush()
                 await asyncio.sleep(0.001)
 
     def run(self, act: Callable[[], Awaitable[None]]) -> None:
@@ -71,7 +76,7 @@ class Node:
 
         async def main() -> None:
             async with self._running() as agent:
-                self._agent = agent
+                self.agent = agent
                 await self._synced(agent)
                 await agent.prepare(CLAIM)
                 await act()
@@ -197,6 +202,33 @@ def test_a_label_that_is_no_quota_has_no_effect_and_is_reported(node: Node) -> N
     assert node.milliseconds() == 0
     [(reason, note)] = node.events()
     assert (reason, "'fast'" in note) == ("InvalidLabel", True)
+
+
+def test_a_grant_that_cannot_be_written_is_tried_again(
+    node: Node, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(time_quota, "RETRY_SECONDS", 0.01)
+    node.add_pod()
+    failed: list[int | None] = []
+
+    def fail(_grants: Grants, _claim: str, quota_ns: int | None) -> None:
+        failed.append(quota_ns)
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    async def act() -> None:
+        retries = asyncio.create_task(node.agent.time_quotas.controller.run())
+        with monkeypatch.context() as patched, capture_logs() as logs:
+            patched.setattr(Grants, "set_quota", fail)
+            node.configure(timeQuota={"milliseconds": 60})
+            await until(lambda: len(failed) > 2)  # the change, and what is tried again
+        said = [each for each in logs if each["event"].startswith("a grant keeps its time quota")]
+        assert said
+        assert "No space left on device" in said[0]["error"]
+        await until(lambda: node.milliseconds() == 60)
+        retries.cancel()
+        await asyncio.gather(retries, return_exceptions=True)
+
+    node.run(act)
 
 
 def test_a_restart_changes_and_reports_nothing(node: Node) -> None:

@@ -307,6 +307,7 @@ class Agent:
         add_resync(program, self.cpu_binder.controller, lambda: (self.view.node,))
         program.add_controller(self.slices.controller)
         program.add_controller(self.usage_publisher.controller)
+        program.add_controller(self.time_quotas.controller)
         program.add_reflector(self.gpushare.nodes)
         program.add_reflector(self.gpushare.configmaps)
         program.add_controller(self.gpushare.controller)

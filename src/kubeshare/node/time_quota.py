@@ -19,11 +19,15 @@ from kubeshare.core.token.arbiter import QUOTA_NS
 from kubeshare.dialects.share_fields import POD_PREFIX
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import DELETED, Change
+from kubeshare.kube.controller.controller import Controller, RequeueAfter
 from kubeshare.kube.controller.events import WARNING, EventRecorder, reference
 from kubeshare.node.dra.grants import Grants
 from kubeshare.node.node_view import NodePod
 
 ANNOTATION: Final = POD_PREFIX + "timeQuotaMilliseconds"
+
+RETRY_SECONDS: Final = 60.0
+"""When a grant is written again that could not be: the run folder may be full."""
 
 _NUMBER: Final = re.compile(r"[1-9][0-9]{0,4}")
 _NS_PER_MS: Final = 1_000_000
@@ -38,6 +42,9 @@ class TimeQuotas:
         pods: watches this node's pods.
         grants: the grants on disk.
         events: reports a label or an annotation that is not in force.
+
+    Attributes:
+        controller: tries the pods (uids) again whose grants could not be written.
     """
 
     def __init__(self, pods: Reflector[NodePod], grants: Grants, events: EventRecorder) -> None:
@@ -48,6 +55,13 @@ class TimeQuotas:
         self._label = ""
         self._of_node: int | None = None
         self._reported: dict[str, str] = {}
+        self.controller: Controller[str] = Controller("time-quotas", self.reconcile)
+
+    async def reconcile(self, uid: str) -> RequeueAfter | None:
+        """Give the grants of a pod its quota, unless the pod has gone."""
+        if self._pods.store.by_uid(uid) is None or self._apply(uid):
+            return None
+        return RequeueAfter(RETRY_SECONDS)
 
     def follow(self, nodes: Reflector[Node], configuration: DynamicConfiguration) -> None:
         """Keep the grants at what label and configuration say.
@@ -113,7 +127,7 @@ class TimeQuotas:
         if change.type == DELETED:
             self._reported.pop(uid, None)
         else:
-            self._apply(uid)
+            self._apply_or_retry(uid)
 
     def _node_changed(self, change: Change[Node]) -> None:
         if self._read_label(change.object):
@@ -137,14 +151,27 @@ class TimeQuotas:
     def _apply_to_all(self) -> None:
         for uid in {grant.pod_uid for grant in self._grants.all()}:
             if self._pods.store.by_uid(uid) is not None:
-                self._apply(uid)
+                self._apply_or_retry(uid)
 
-    def _apply(self, uid: str) -> None:
+    def _apply_or_retry(self, uid: str) -> None:
+        if not self._apply(uid):
+            self.controller.queue.add_after(uid, RETRY_SECONDS)
+
+    def _apply(self, uid: str) -> bool:
+        """Whether all grants of a pod have its quota now."""
+        failed = False
         for claim in self._grants.of_pod(uid):
             try:
                 self._grants.set_quota(claim, self.of_pod(uid))
             except OSError as error:
-                log.warning("a grant keeps its time quota", claim=claim, error=str(error))
+                failed = True
+                log.warning(
+                    "a grant keeps its time quota, trying again",
+                    claim=claim,
+                    error=str(error),
+                    after_seconds=RETRY_SECONDS,
+                )
+        return not failed
 
 
 def _parse(text: str) -> int | None:
