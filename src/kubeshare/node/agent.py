@@ -20,7 +20,7 @@ from kubeshare.node.degraded_gpus import DegradedGpus
 from kubeshare.node.device_plugin.gpushare import GpushareResources
 from kubeshare.node.device_plugin.vcuda import VcudaResources
 from kubeshare.node.display.pages import Display
-from kubeshare.node.dra.claim_users import ClaimInUse, ClaimUsers, PodsOfClaim
+from kubeshare.node.dra.claim_users import ClaimInUse, ClaimUsers, UsersOfClaims
 from kubeshare.node.dra.driver import ClaimReference, Driver, PreparedDevice
 from kubeshare.node.dra.grants import Grants
 from kubeshare.node.dra.prepare import Preparer
@@ -105,7 +105,7 @@ class Agent:
         allocated: which GPUs a pod was allocated; asks the kubelet by default.
         in_use: which GPUs pods use as whole GPUs; asks the kubelet by default.
         claim_in_use: whether a claim has a user here; asks kubelet and kernel by default.
-        pods_of_claim: which pods have processes with a claim; asks the kernel by default.
+        users_of_claims: who uses which claim here; asks kubelet and kernel by default.
         has_processes: whether a pod has a process here; asks the kernel by default.
         clock: of this node.
 
@@ -125,7 +125,7 @@ class Agent:
         allocated: AllocatedGpus | None = None,
         in_use: GpusInUse | None = None,
         claim_in_use: ClaimInUse | None = None,
-        pods_of_claim: PodsOfClaim | None = None,
+        users_of_claims: UsersOfClaims | None = None,
         has_processes: HasProcesses = has_processes,
         clock: NodeClock | None = None,
     ) -> None:
@@ -193,12 +193,7 @@ class Agent:
         mounts = ClaimMounts(Paths(paths.run_folder).claims)
         users = ClaimUsers(paths.pod_resources_socket, mounts)
         self.unreadable = UnreadableGrants(
-            self.grants,
-            self.view,
-            self.unrecorded,
-            lambda: [gpu.uuid for gpu in self.inventory.found.devices],
-            claim_in_use=claim_in_use or users.in_use,
-            pods_of_claim=pods_of_claim or users.pods,
+            self.grants, self.view, self.unrecorded, users_of_claims or users.of_all
         )
         self.reconciler = Reconciler(
             client,

@@ -39,7 +39,7 @@ from kubeshare.node.dra.grants import Grants, PodGrant
 from kubeshare.node.dra.prepare import Preparer
 from kubeshare.node.dra.release import Releaser
 from kubeshare.node.dra.unreadable_grants import UnreadableGrants
-from kubeshare.node.dra.unrecorded_grants import UnrecordedGrants
+from kubeshare.node.dra.unrecorded_grants import EVERY_GPU, UnrecordedGrants
 from kubeshare.node.gpus.inventory import Inventory
 from kubeshare.node.gpus.oversubscription import update_memory
 from kubeshare.node.gpus.placeholder_gpu import PlaceholderGpus
@@ -123,7 +123,7 @@ class Reconciler:
         for grant in self._grants.all():
             if gpus := self._unheld_gpus(grant, self._held(grant)):
                 self._unrecorded.add(grant, gpus)
-        await self._unreadable.check_all()
+        await self._unreadable.sweep()
 
     def add_to(self, program: Program) -> None:
         """Run both controllers in a program."""
@@ -215,7 +215,10 @@ class Reconciler:
     async def reconcile_grant(self, claim: str) -> RequeueAfter | None:
         """Remove a grant whose holder is gone, or that the kubelet has forgotten."""
         if claim in self._grants.unreadable:
-            return _CHECK_AGAIN if await self._unreadable.check(claim) else None
+            # Each of them is queued, and the first one looks after all.
+            if claim == next(iter(self._grants.unreadable)):
+                await self._unreadable.sweep()
+            return _CHECK_AGAIN if claim in self._grants.unreadable else None
         grant = self._grants.read(claim)
         if grant is None:
             self._pod_gone.forget(claim)
@@ -294,13 +297,13 @@ class Reconciler:
         return lost if held else {name: lost.get(name, []) for name in grant.names}
 
     def _unheld_gpus(self, grant: PodGrant, held: _Held) -> set[str]:
-        """The GPUs (UUIDs) of the shares that have no holder.
+        """The GPUs (UUIDs, or `EVERY_GPU`) of the shares that have no holder.
 
         A grant without a holder whose file cannot be read may have a share of any GPU.
         """
         shares = {name: self._grants.shares(name) for name in grant.names}
         if not (held or all(shares.values())):
-            return {gpu.uuid for gpu in self._inventory.found.devices}
+            return {EVERY_GPU}
         every = chain.from_iterable(shares.values())
         return {share.uuid for share in every if _lacks_holder(share, held)}
 

@@ -393,7 +393,8 @@ def unrecorded(running: Running, lose: Callable[[], None]) -> set[str]:
             lose()
             await asyncio.sleep(1)
             await agent.reconciler.reconcile_grant(CLAIM.uid)
-            pods = agent.unrecorded.pods()
+            devices = agent.inventory.found.devices
+            pods = agent.unrecorded.report([device.uuid for device in devices])
             assert {each for named in pods.values() for each in named} == {"default/a"}
             return set(pods)
 

@@ -4,12 +4,21 @@ from collections.abc import Iterable
 
 import pytest
 
-from fakes.node import A_GPU, OTHER_GPU, Cluster, Running, claim_reference, write_daemon_status
+from fakes.node import (
+    A_GPU,
+    NODE,
+    OTHER_GPU,
+    Cluster,
+    Running,
+    claim_reference,
+    write_daemon_status,
+)
+from kubeshare.api.types.v1 import GPUNODES, GPUNodeSpec
 from kubeshare.node.agent import Agent
 from kubeshare.node.dra import cdi
 from kubeshare.node.dra.driver import ClaimRefusedError
 from kubeshare.node.paths import NodePaths
-from kubeshare.simulator.control import run_virtual
+from kubeshare.simulator.control import FakeApiServer, run_virtual
 from kubeshare.tokens.files.grants import read_grant
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.wire.page import PageWriter
@@ -49,14 +58,16 @@ def fenced(agent: Running, *mounted: str, in_use: Iterable[str] = (), reconcile:
 
     async def act(running: Agent) -> Fenced:
         users, kept = set(mounted), set(in_use)
-        running.unreadable._pods_of_claim = lambda claim: frozenset(users)
-        running.unreadable._claim_in_use = kept.__contains__
+        running.unreadable._users = lambda: {
+            **dict.fromkeys(kept, frozenset[str]()),
+            **({CLAIM.uid: frozenset(users)} if users else {}),
+        }
         await running.reconciler.find_unrecorded()
         for _ in range(reconcile):
             users.clear()
             kept.clear()
             assert await running.reconciler.reconcile_grant(CLAIM.uid) is None
-        return running.unrecorded.pods()
+        return running.unrecorded.report([A_GPU.uuid, OTHER_GPU.uuid])
 
     async def main() -> Fenced:
         async with agent() as running:
@@ -105,7 +116,7 @@ def test_the_fence_is_lifted_when_nothing_uses_the_claim_any_more(
 def test_a_claim_that_is_prepared_anew_has_a_grant_again(broken: Cluster, agent: Running) -> None:
     async def main() -> tuple[int, Fenced]:
         async with agent() as running:
-            running.unreadable._pods_of_claim = lambda claim: frozenset({"gone-uid"})
+            running.unreadable._users = lambda: {CLAIM.uid: frozenset({"gone-uid"})}
             await running.reconciler.find_unrecorded()
             assert running.unrecorded.pods()
             await running.prepare(CLAIM)
@@ -136,11 +147,63 @@ def test_its_containers_may_start_again_while_it_is_in_use(
 ) -> None:
     async def start(*users: str) -> set[str]:
         async with agent() as running:
-            running.unreadable._pods_of_claim = lambda claim: frozenset(users)
-            running.unreadable._claim_in_use = lambda claim: False
+            running.unreadable._users = lambda: {CLAIM.uid: frozenset(users)} if users else {}
             await running.reconciler.find_unrecorded()
             running.reconciler.start()
             return cdi.claims(paths.dynamic_cdi_folder)
 
     assert run_virtual(start("a-uid")) == {CLAIM.uid}
     assert run_virtual(start()) == set()
+
+
+def test_the_first_report_of_an_agent_fences_all_gpus_where_one_may_use_any(
+    broken: Cluster, agent: Running, paths: NodePaths, server: FakeApiServer
+) -> None:
+    """It does not know the GPUs before it has read them, and publishes them with what it reads."""
+    (Paths(paths.run_folder).claim(CLAIM.uid) / "page").write_bytes(b"?")
+
+    async def main() -> None:
+        async with agent() as running:
+            running.inventory.found = GPUNodeSpec()
+            running.unreadable._users = lambda: {CLAIM.uid: frozenset({"a-uid"})}
+            await running.reconciler.find_unrecorded()
+            await running.inventory.refresh()
+
+    run_virtual(main())
+    published = server.stored(GPUNODES, NODE)
+    assert published is not None
+    devices = published["spec"]["devices"]
+    assert [device.get("unrecordedPods") for device in devices] == [["default/a"]] * 2
+
+
+def test_the_processes_are_looked_at_once_for_all_claims(
+    broken: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    claims = [CLAIM.uid, "b-claim-uid", "c-claim-uid"]
+    for claim in claims:
+        Paths(paths.run_folder).grant(claim).write_text("{")
+    looks: list[set[str]] = []
+    used = {claim: frozenset({"a-uid"}) for claim in claims}
+
+    async def main() -> None:
+        async with agent() as running:
+
+            def look() -> dict[str, frozenset[str]]:
+                looks.append(set(running.grants.unreadable))
+                return dict(used)
+
+            async def reconcile_each() -> list[bool]:
+                found = [await running.reconciler.reconcile_grant(claim) for claim in claims]
+                return [again is not None for again in found]
+
+            running.unreadable._users = look
+            await running.reconciler.find_unrecorded()
+            assert await reconcile_each() == [True, True, True]
+            del used[CLAIM.uid]  # it looked after all, and is the first to go
+            assert await reconcile_each() == [False, True, True]
+            used.clear()
+            assert await reconcile_each() == [False, False, False]
+
+    run_virtual(main())
+    # When it starts, twice in the round in which another one becomes the first, and then once.
+    assert looks == [set(claims)] * 3 + [set(claims[1:])] * 2

@@ -10,7 +10,7 @@ from kubeshare.api.types.core_v1 import Node
 from kubeshare.api.types.v1 import MAX_UNRECORDED_PODS
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.node.dra.grants import PodGrant
-from kubeshare.node.dra.unrecorded_grants import UnrecordedGrants
+from kubeshare.node.dra.unrecorded_grants import EVERY_GPU, UnrecordedGrants
 
 NODE = Node(metadata=ObjectMeta(name="n1", uid="u"))
 
@@ -97,16 +97,16 @@ def test_an_event_of_the_node_says_which_gpu_gives_no_more_shares_and_which_does
 ) -> None:
     unrecorded.node = None
     unrecorded.add("a", "GPU-1", "GPU-0")
-    known = unrecorded.all.report()
+    known = unrecorded.all.report(())
     assert known == unrecorded.all.pods()
     assert unrecorded.notes() == []
     unrecorded.node = NODE
     fenced = "pods use GPU GPU-{} by grants for which no vGPU has a holder"
     for told in ([("UnrecordedPods", "Warning", fenced.format(gpu)) for gpu in (0, 1)], []):
-        assert unrecorded.all.report() == known
+        assert unrecorded.all.report(()) == known
         assert unrecorded.notes() == told
     unrecorded.add("a", "GPU-1", "GPU-2")
-    unrecorded.all.report()
+    unrecorded.all.report(())
     assert unrecorded.notes() == [
         ("UnrecordedPods", "Warning", fenced.format(2)),
         ("Recorded", "Normal", "all pods that use GPU GPU-0 have holders: it gives shares again"),
@@ -115,10 +115,18 @@ def test_an_event_of_the_node_says_which_gpu_gives_no_more_shares_and_which_does
 
 def test_the_event_says_what_to_look_at(unrecorded: Unrecorded) -> None:
     unrecorded.add("a", "GPU-0")
-    unrecorded.all.report()
+    unrecorded.all.report(())
     [(_, _, action, note, _)] = unrecorded.events.emitted
     assert action == "Fencing"
     assert note.endswith(
         ", as after etcd was restored from an older snapshot: it gives no more shares until they "
         "have ended; `kubectl describe gpunode n1` names them"
     )
+
+
+def test_a_grant_that_may_use_any_gpu_is_on_all_of_the_last_report(unrecorded: Unrecorded) -> None:
+    unrecorded.add("a", EVERY_GPU, "GPU-gone")
+    for gpus in (["GPU-0"], ["GPU-0", "GPU-1"]):
+        expected = dict.fromkeys((*gpus, "GPU-gone"), ("default/a",))
+        assert unrecorded.all.report(gpus) == expected
+        assert unrecorded.all.pods() == expected

@@ -65,7 +65,7 @@ def test_unrecorded_pods_are_published_only_where_there_are_some(server: FakeApi
                 NODE,
                 Direct(FixedGpus()),
                 lambda: PROMISED,
-                unrecorded=lambda: {A_GPU.uuid: ("default/a",)},
+                unrecorded=lambda _: {A_GPU.uuid: ("default/a",)},
             )
             await inventory.refresh()
 

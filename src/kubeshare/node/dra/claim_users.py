@@ -6,7 +6,8 @@ PodResources API lists the claims of its pods; the kernel shows the containers t
 mounted one.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from collections.abc import Set as AbstractSet
 from pathlib import Path
 from typing import TypeAlias
 
@@ -22,8 +23,9 @@ log = structlog.get_logger(__name__)
 ClaimInUse: TypeAlias = Callable[[str], bool]
 """Whether a pod of this node has a claim (uid), or a process has it mounted; blocks."""
 
-PodsOfClaim: TypeAlias = Callable[[str], frozenset[str]]
-"""The uids of the pods with processes that have a claim (uid) mounted; blocks."""
+UsersOfClaims: TypeAlias = Callable[[], Mapping[str, AbstractSet[str]]]
+"""Each claim (uid) that is in use on this node → the uids of the pods with processes that have it
+mounted, none for one that only the kubelet has; blocks."""
 
 
 class ClaimUsers:
@@ -40,13 +42,19 @@ class ClaimUsers:
 
     def in_use(self, claim: str) -> bool:
         """Whether the kubelet has a pod with a claim, or a process has it mounted; blocks."""
-        mounted = map(claim_of, self._mounts.of_all_processes())
-        return claim in mounted or claim in map(claim_of, self._reserved())
+        return claim in self.of_all()
 
-    def pods(self, claim: str) -> frozenset[str]:
-        """The uids of the pods with processes that have a grant of a claim mounted; blocks."""
-        mounted = self._mounts.of_all_processes().items()
-        return frozenset().union(*(pods for grant, pods in mounted if claim_of(grant) == claim))
+    def of_all(self) -> dict[str, set[str]]:
+        """Each claim in use → the uids of the pods with processes that have it mounted; blocks.
+
+        It looks at every process of the machine: who asks about several claims asks once.
+        """
+        found: dict[str, set[str]] = {}
+        for grant, pods in self._mounts.of_all_processes().items():
+            found.setdefault(claim_of(grant), set()).update(pods)
+        for grant in self._reserved():
+            found.setdefault(claim_of(grant), set())
+        return found
 
     def _reserved(self) -> set[str]:
         """The grants whose devices the kubelet has given to a pod."""

@@ -7,11 +7,11 @@ Of what is not known the worst is assumed: all GPUs of the node, and a pod witho
 """
 
 import asyncio
-from collections.abc import Callable, Collection
+from collections.abc import Collection
 
-from kubeshare.node.dra.claim_users import ClaimInUse, PodsOfClaim
+from kubeshare.node.dra.claim_users import UsersOfClaims
 from kubeshare.node.dra.grants import Grants, PodGrant
-from kubeshare.node.dra.unrecorded_grants import UnrecordedGrants
+from kubeshare.node.dra.unrecorded_grants import EVERY_GPU, UnrecordedGrants
 from kubeshare.node.node_view import NodeView
 
 _UNKNOWN = "unknown"
@@ -24,49 +24,45 @@ class UnreadableGrants:
         grants: the grants on disk.
         view: this node's VGPUs and pods.
         unrecorded: what fences GPUs.
-        gpus: the UUIDs of this node's GPUs.
-        claim_in_use: whether the kubelet or a process here uses a claim.
-        pods_of_claim: the pods whose processes have a claim mounted.
+        users: who uses which claim.
     """
 
-    def __init__(  # noqa: PLR0913 - its parts
+    def __init__(
         self,
         grants: Grants,
         view: NodeView,
         unrecorded: UnrecordedGrants,
-        gpus: Callable[[], Collection[str]],
-        *,
-        claim_in_use: ClaimInUse,
-        pods_of_claim: PodsOfClaim,
+        users: UsersOfClaims,
     ) -> None:
         self._grants = grants
         self._view = view
         self._unrecorded = unrecorded
-        self._gpus = gpus
-        self._claim_in_use = claim_in_use
-        self._pods_of_claim = pods_of_claim
+        self._users = users
 
-    async def check_all(self) -> None:
-        """Check each of them, as `check` does."""
-        for claim in tuple(self._grants.unreadable):
-            await self.check(claim)
+    async def sweep(self) -> None:
+        """Fence the GPUs of those in use, as far as needed, and forget those that nothing uses.
 
-    async def check(self, claim: str) -> bool:
-        """Fence the GPUs of a claim, or no longer; False if nothing uses the claim."""
-        names = self._grants.unreadable[claim]
-        pods = await asyncio.to_thread(self._pods_of_claim, claim)
-        if not pods and not await asyncio.to_thread(self._claim_in_use, claim):
-            self._grants.unreadable.pop(claim, None)
-            self._unrecorded.discard(claim)
-            return False
+        The processes of the machine are looked at once for all of them.
+        """
+        if not self._grants.unreadable:
+            return
+        users = await asyncio.to_thread(self._users)
+        for claim, names in tuple(self._grants.unreadable.items()):
+            if claim in users:
+                self._check(claim, names, users[claim])
+            else:
+                del self._grants.unreadable[claim]
+                self._unrecorded.discard(claim)
+
+    def _check(self, claim: str, names: Collection[str], pods: Collection[str]) -> None:
+        """Fence the GPUs of a claim in use, or no longer."""
         pages = [self._grants.gpus_of_page(name) for name in names]
         gpus = {uuid for page in pages for uuid in page}
         if all(pages) and pods and all(self._is_recorded(pod, gpus) for pod in pods):
             self._unrecorded.discard(claim)
         else:
-            fenced = gpus if all(pages) else {*gpus, *self._gpus()}
+            fenced = gpus if all(pages) else {*gpus, EVERY_GPU}
             self._unrecorded.add(self._named(claim, names, min(pods, default="")), fenced)
-        return True
 
     def _is_recorded(self, pod_uid: str, gpus: Collection[str]) -> bool:
         """Whether a pod has holders on all of these GPUs."""

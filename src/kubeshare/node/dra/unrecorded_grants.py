@@ -8,6 +8,7 @@ record again.
 
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator
+from typing import Final
 
 import structlog
 from prometheus_client import CollectorRegistry
@@ -18,6 +19,9 @@ from kubeshare.api.types.core_v1 import NODES, Node
 from kubeshare.api.types.v1 import MAX_UNRECORDED_PODS
 from kubeshare.kube.controller.events import NORMAL, WARNING, EventRecorder, reference
 from kubeshare.node.dra.grants import Grants, PodGrant
+
+EVERY_GPU: Final = "*"
+"""Among the GPUs of a grant: it may use any of the node, also one that is not discovered yet."""
 
 log = structlog.get_logger(__name__)
 
@@ -45,13 +49,14 @@ class UnrecordedGrants(Collector):
         self._on_change = on_change
         self._gpus: dict[str, frozenset[str]] = {}  # claim -> UUIDs
         self._pods: dict[str, str] = {}  # claim -> namespace/name
+        self._every: Collection[str] = ()
         self._reported: dict[str, tuple[str, ...]] = {}
 
     def __contains__(self, claim: str) -> bool:
         return claim in self._gpus
 
     def add(self, grant: PodGrant, gpus: Collection[str]) -> None:
-        """Add a claim that has grants, but no holders, on these GPUs (UUIDs)."""
+        """Add a claim that has grants, but no holders, on these GPUs (UUIDs, or `EVERY_GPU`)."""
         found = frozenset(gpus)
         pod = f"{grant.pod_namespace}/{grant.pod_name}"
         if self._gpus.get(grant.claim) == found and self._pods[grant.claim] == pod:
@@ -71,18 +76,26 @@ class UnrecordedGrants(Collector):
             self._on_change()
 
     def pods(self) -> dict[str, tuple[str, ...]]:
-        """UUID → the pods (``namespace/name``) that run without a holder, sorted and bounded."""
+        """UUID → the pods (``namespace/name``) that run without a holder, sorted and bounded.
+
+        The GPUs of the node are those of the last report.
+        """
         found: defaultdict[str, set[str]] = defaultdict(set)
         for claim, gpus in tuple(self._gpus.items()):
             if claim not in self._grants:
                 del self._gpus[claim]
                 continue
-            for uuid in gpus:
+            for uuid in {*gpus, *self._every} - {EVERY_GPU} if EVERY_GPU in gpus else gpus:
                 found[uuid].add(self._pods[claim])
         return {uuid: tuple(sorted(pods)[:MAX_UNRECORDED_PODS]) for uuid, pods in found.items()}
 
-    def report(self) -> dict[str, tuple[str, ...]]:
-        """As :meth:`pods`; an event on the Node says what has changed since the last report."""
+    def report(self, gpus: Collection[str]) -> dict[str, tuple[str, ...]]:
+        """As :meth:`pods`; an event on the Node says what has changed since the last report.
+
+        Args:
+            gpus: the UUIDs of the node's GPUs.
+        """
+        self._every = gpus
         now, node = self.pods(), self._node()
         if node is not None and now.keys() != self._reported.keys():
             about = reference(NODES, node)

@@ -6,7 +6,7 @@ agent.
 """
 
 import asyncio
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Collection, Mapping
 from collections.abc import Set as AbstractSet
 from contextlib import suppress
 from typing import Any, Protocol, TypeAlias
@@ -69,7 +69,8 @@ class Inventory:
         promised: the UUIDs of GPUs that stay listed when they vanish.
         drivers: UUID → DRA driver, of the GPUs that such a driver serves.
         in_use: asks for the GPUs that pods use as whole GPUs.
-        unrecorded: UUID → the pods that run without a holder, of the GPUs that have some.
+        unrecorded: UUIDs of the node's GPUs → the pods that run without a holder, by the UUID of
+            each GPU that has some.
         memory_factor: how many times the memory of the GPUs is given out, in millionths.
         interval: seconds between readings.
 
@@ -90,7 +91,7 @@ class Inventory:
         *,
         drivers: Callable[[], Mapping[str, str]] = dict,
         in_use: GpusInUse | None = None,
-        unrecorded: Callable[[], Mapping[str, tuple[str, ...]]] = dict,
+        unrecorded: Callable[[Collection[str]], Mapping[str, tuple[str, ...]]] = lambda _: {},
         memory_factor: Callable[[], int] = lambda: MICROS,
         interval: float = 10.0,
     ) -> None:
@@ -169,7 +170,8 @@ class Inventory:
                 self._last_in_use = await self._in_use()
             except PodResourcesError as error:
                 log.warning("the GPUs in use are not known now", reason=str(error))
-        drivers, unrecorded = self._drivers(), self._unrecorded()
+        drivers = self._drivers()
+        unrecorded = self._unrecorded([device.uuid for device in now.devices])
         devices = tuple(
             msgspec.structs.replace(
                 device,
