@@ -24,10 +24,18 @@ def shortfall(grant: Grant, live: Collection[Grant], name_of: Callable[[Grant], 
     return None
 
 
+def exceeds(grant: Grant, before: Grant) -> bool:
+    """Whether a grant asks for more than `before`, which has the same GPUs in the same order."""
+    return any(
+        after.request_micros > gpu.request_micros or after.memory_bytes > gpu.memory_bytes
+        for after, gpu in zip(grant.gpus, before.gpus, strict=True)
+    )
+
+
 def _missing(gpu: GrantedShare, held: list[GrantedShare]) -> str | None:
     compute_left = MICROS - sum(share.request_micros for share in held)
     if gpu.request_micros > compute_left:
-        asked, left = format_share(gpu.request_micros), format_share(compute_left)
+        asked, left = format_share(gpu.request_micros), format_share(max(0, compute_left))
         return f"has {left} of its time left, {asked} is requested"
     total = min([gpu.memory_total_bytes, *(share.memory_total_bytes for share in held)])
     memory_left = total - sum(share.memory_bytes for share in held)

@@ -5,9 +5,10 @@ the token; the daemon applies these decisions to files and sockets. It polls not
 kernel reports changed grant files, messages, ended processes and ended leases.
 
 A daemon that starts finds the grant files and pages of its predecessor and continues from
-them; it activates first what was ACTIVE. A daemon that stops leaves the files in place:
-the processes continue, pace themselves at their requests, and connect again once there is
-a daemon.
+them: what was active goes on, as far as it asks for no more than before. Where it cannot be
+read, as after a rollback, its GPUs are given to no other grant. A daemon that stops leaves the
+files in place: the processes continue, pace themselves at their requests, and connect again
+once there is a daemon.
 """
 
 import asyncio
@@ -23,12 +24,13 @@ import structlog
 
 from kubeshare.core.token import Open, Shut
 from kubeshare.tokens.arbitration import DEFAULT_RULES, Arbitration, Rules
-from kubeshare.tokens.capacity import shortfall
+from kubeshare.tokens.capacity import exceeds, shortfall
 from kubeshare.tokens.control import Handler, SetOverhead
 from kubeshare.tokens.files import folder_lock
 from kubeshare.tokens.files.grant_folder import GrantFolder
 from kubeshare.tokens.files.grants import Grant, read_grant, remove_grant
 from kubeshare.tokens.files.run_folder import GrantError, Paths
+from kubeshare.tokens.files.running_grants import RunningGrant, find_running
 from kubeshare.tokens.files.statuses import Status, write_status
 from kubeshare.tokens.linux import Timer
 from kubeshare.tokens.owners import Owners, holder_name
@@ -95,7 +97,8 @@ class Daemon:
         self._owners = Owners(loop, self._on_owner_gone)
         self._orphans: set[str] = set()
         self._postponed: set[str] = set()
-        self._unmade: set[str] = set()
+        self._unmade: dict[str, Grant | None] = {}  # with the grant, if it runs nevertheless
+        self._unread: dict[str, RunningGrant] = {}
         self._retry: asyncio.TimerHandle | None = None
         self._complaints: dict[str, Rate] = {}
         self._spare = spare_rate(self._clock())
@@ -123,16 +126,16 @@ class Daemon:
                 remove_files(self._paths, path.stem)
         for path in changes.changed:
             self._change(path)
-        for name in sorted(self._postponed):
-            self._change(self._paths.grant(name))
-        for session in self._sessions.values():
-            if session.state is GrantState.REFUSED:
-                self._decide(session)
         for name in sorted(self._unmade):
             self._owners.forget(name)
             self._begin(self._paths.grant(name))
         for path in changes.new:
-            self._begin(path)
+            self._begin(path)  # what was running goes on, before the others are decided
+        for name in sorted(self._postponed):
+            self._change(self._paths.grant(name))
+        for session in self._sessions.values():
+            if session.state is not GrantState.ACTIVE:
+                self._decide(session)
         if self._unmade and self._retry is None:
             self._retry = self._loop.call_later(RETRY_SECONDS, self._try_again)
         self._on_scanned(is_empty=not self._sessions)
@@ -163,7 +166,7 @@ class Daemon:
         """Apply other amounts; a change that does not fit is tried again at each later scan."""
         live = self._live()
         live.remove(session.grant)
-        missing = shortfall(grant, live, holder_name)
+        missing = self._missing(grant, live) if exceeds(grant, session.grant) else None
         if missing:
             if session.name not in self._postponed:
                 log.warning("change refused", claim=session.name, reason=missing)
@@ -177,13 +180,19 @@ class Daemon:
         log.info("grant changed", claim=session.name)
 
     def _begin(self, path: Path) -> None:
+        """Make a session of a grant file; what an earlier daemon left running goes on."""
+        running = find_running(self._paths, path.stem)
         try:
             grant = read_grant(path)
         except FileNotFoundError:
             return
         except (GrantError, OSError) as error:
-            log.warning("grant not understood", file=path.name, error=str(error))
+            log.warning(
+                "grant not understood", file=path.name, error=str(error), runs=running is not None
+            )
             self._write_status(path.stem, GrantState.REFUSED, str(error))
+            if running is not None:
+                self._unread[path.stem] = running
             return
         if grant.owner is not None and not self._owners.watch(grant.claim, grant.owner):
             log.info("owner gone before its grant began", claim=grant.claim)
@@ -203,26 +212,51 @@ class Daemon:
             self._write_status(
                 grant.claim, GrantState.REFUSED, f"its files cannot be made: {error}"
             )
-            self._unmade.add(grant.claim)  # tried again at each later scan, and after a time
+            # Tried again at each later scan, and after a time.
+            self._unmade[grant.claim] = None if running is None else grant
             return
-        self._unmade.discard(grant.claim)
+        self._unmade.pop(grant.claim, None)
         self._sessions[grant.claim] = session
-        self._decide(session)
+        if running is not None and running.covers(grant):
+            self._continue(session)
 
     def _live(self) -> list[Grant]:
-        return [c.grant for c in self._sessions.values() if c.state is GrantState.ACTIVE]
+        """The grants that run, as far as they can be read."""
+        served = [c.grant for c in self._sessions.values() if c.state is GrantState.ACTIVE]
+        return [*served, *(grant for grant in self._unmade.values() if grant is not None)]
+
+    def _missing(self, grant: Grant, live: list[Grant]) -> str | None:
+        """Why a grant cannot be active beside the live ones, and those that cannot be read."""
+        for gpu in grant.gpus:
+            for name, running in self._unread.items():
+                if running.may_use(gpu.uuid):
+                    return (
+                        f"{gpu.uuid} may be in use by grant {name}, which an earlier token daemon "
+                        "activated and this one cannot read: end its pod or command, or run the "
+                        "release of that daemon again"
+                    )
+        return shortfall(grant, live, holder_name)
+
+    def _continue(self, session: Session) -> None:
+        """Keep a grant active that runs, whether or not it would fit if it began now."""
+        missing = shortfall(session.grant, self._live(), holder_name)
+        if missing:
+            log.warning("a grant goes on that would not begin", claim=session.name, reason=missing)
+        self._set_state(session, GrantState.ACTIVE, "")
 
     def _decide(self, session: Session) -> None:
         """Activate the grant if it fits beside the live ones, else refuse it."""
-        reason = shortfall(session.grant, self._live(), holder_name)
+        reason = self._missing(session.grant, self._live()) or ""
         state = GrantState.REFUSED if reason else GrantState.ACTIVE
-        if state is session.state:
-            return
-        log.info("grant decided", claim=session.name, state=state.name, reason=reason or "")
+        if state is not session.state:
+            self._set_state(session, state, reason)
+
+    def _set_state(self, session: Session, state: GrantState, reason: str) -> None:
+        log.info("grant decided", claim=session.name, state=state.name, reason=reason)
         if state is GrantState.ACTIVE:
             self._tokens.add(session)
         session.set_state(state)
-        self._write_status(session.name, state, reason or "")
+        self._write_status(session.name, state, reason)
 
     def _write_status(self, claim: str, state: GrantState, reason: str) -> None:
         try:
@@ -237,7 +271,8 @@ class Daemon:
         self._owners.forget(name)
         self._orphans.discard(name)
         self._postponed.discard(name)
-        self._unmade.discard(name)
+        self._unmade.pop(name, None)
+        self._unread.pop(name, None)
         self._complaints.pop(name, None)
         session = self._sessions.pop(name, None)
         if session is None:

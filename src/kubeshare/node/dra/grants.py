@@ -31,7 +31,7 @@ from kubeshare.tokens.files.grants import (
 )
 from kubeshare.tokens.files.run_folder import GrantError, Paths, check_claim
 from kubeshare.tokens.files.statuses import Status, read_status
-from kubeshare.tokens.wire.page import read_uuids
+from kubeshare.tokens.wire.page import read_page
 
 log = structlog.get_logger(__name__)
 
@@ -241,8 +241,12 @@ class Grants:
         return self._paths.claim(name)
 
     def gpus_of_page(self, name: str) -> tuple[str, ...]:
-        """The GPUs of a grant by its page, without the grant's file; empty if there is none."""
-        return read_uuids(self._paths.claims / name / "page")
+        """The GPUs of a grant by its page, without the grant's file; empty if none can be read."""
+        try:
+            page = read_page(self._paths.claims / name / "page")
+        except (OSError, ValueError):
+            return ()
+        return () if page is None else tuple(share.uuid for share in page.shares)
 
     def counters_file(self, name: str) -> Path:
         """The file that the processes of a grant write, which the daemon creates."""

@@ -17,7 +17,7 @@ import os
 import struct
 import uuid
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, NamedTuple
 
 from kubeshare.tokens.files.grants import Grant, GrantedShare
 from kubeshare.tokens.linux import futex_wake
@@ -47,7 +47,6 @@ _CLOSING: Final = GateState.CLOSING
 _MODE = 0o644
 # Between two daemons a container may get a lease of the page, for which an open would wait 45 s.
 _NO_WAIT: Final = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
-_UUID_FIELD: Final = 7
 
 
 class PageWriter:
@@ -201,18 +200,45 @@ def revoke(path: Path) -> None:
         futex_wake(address + word)
 
 
-def read_uuids(path: Path) -> tuple[str, ...]:
-    """The GPUs of a page by UUID, by cell; empty if it is gone or broken."""
+class PageShare(NamedTuple):
+    """What a page gives of one GPU."""
+
+    uuid: str
+    request_micros: int
+    memory_limit_bytes: int
+
+
+class PageContent(NamedTuple):
+    """What a page says: whether anything may start, and the shares by cell."""
+
+    state: GrantState
+    shares: tuple[PageShare, ...]
+
+
+def read_page(path: Path) -> PageContent | None:
+    """Read a page of this layout; None if nothing has been written to it.
+
+    Raises:
+        FileNotFoundError: there is none.
+        OSError: it cannot be read.
+        ValueError: it is broken, or of another layout.
+    """
+    data = path.read_bytes()
+    if not any(data[: PAGE_HEADER.size]):
+        return None
     try:
-        data = path.read_bytes()
-        magic, version, size, cells, *_ = PAGE_HEADER.unpack_from(data)
-    except (OSError, struct.error):
-        return ()
-    whole = PAGE_HEADER.size + cells * PAGE_CELL.size
-    if (magic, version, size) != (PAGE_MAGIC, VERSION, whole) or len(data) < whole:
-        return ()
-    found = (PAGE_CELL.unpack_from(data, _offset(cell))[_UUID_FIELD] for cell in range(cells))
-    return tuple(f"GPU-{uuid.UUID(bytes=each)}" for each in found)
+        magic, version, size, cells, state, _ = PAGE_HEADER.unpack_from(data)
+        if (magic, version, size) != (PAGE_MAGIC, VERSION, _offset(cells)):
+            raise ValueError(f"{path}: no page of layout {VERSION}")
+        shares = [_share(PAGE_CELL.unpack_from(data, _offset(cell))) for cell in range(cells)]
+    except struct.error as error:
+        raise ValueError(f"{path}: {error}") from None
+    return PageContent(GrantState(state), tuple(shares))
+
+
+def _share(cell: tuple[Any, ...]) -> PageShare:
+    _, _, _, memory_limit, _, request, _, uuid_bytes, _ = cell
+    return PageShare(f"GPU-{uuid.UUID(bytes=uuid_bytes)}", request, memory_limit)
 
 
 def _unlink_other_layout(path: Path) -> None:
