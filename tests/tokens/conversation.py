@@ -20,7 +20,7 @@ from kubeshare.tokens.wire.protocol import (
     Message,
     MessageType,
 )
-from kubeshare.tokens.wire.rate import spare_rate
+from kubeshare.tokens.wire.rate import Spare
 from tokens.helpers import GPU_A, GPU_B, Page, grant
 
 
@@ -59,6 +59,7 @@ class Bench:
         self.paths.make()
         self.loop = Loop()
         self.now = 1_000_000_000
+        self.spare = Spare()
         self.deadline: int | None = None
         self.tokens = Arbitration(Rules(), lambda: self.now, self.note_deadline, lambda _: None)
         self.sessions = {name: self._session(name) for name in ("bad", "good")}
@@ -74,7 +75,7 @@ class Bench:
             loop=self.loop,
             clock=lambda: self.now,
             events=self,
-            spare=spare_rate(self.now),
+            spare=self.spare,
         )
         session.set_state(GrantState.ACTIVE)
         self.tokens.add(session)

@@ -38,7 +38,7 @@ from kubeshare.tokens.session import Session, remove_files
 from kubeshare.tokens.snapshot import Totals, entries
 from kubeshare.tokens.usage import UsageCache
 from kubeshare.tokens.wire.protocol import GrantState
-from kubeshare.tokens.wire.rate import Rate, spare_rate
+from kubeshare.tokens.wire.rate import Rate, Spare
 
 log = structlog.get_logger(__name__)
 
@@ -101,7 +101,7 @@ class Daemon:
         self._unread: dict[str, RunningGrant] = {}
         self._retry: asyncio.TimerHandle | None = None
         self._complaints: dict[str, Rate] = {}
-        self._spare = spare_rate(self._clock())
+        self._spare = Spare()
         self._usage = UsageCache(paths)
         self.dropped = 0
         self.paused = 0

@@ -36,7 +36,7 @@ from kubeshare.tokens.wire.protocol import (
     MessageType,
     agreed_protocol,
 )
-from kubeshare.tokens.wire.rate import Flow, Rate
+from kubeshare.tokens.wire.rate import Flow, Rate, Spare
 
 _ACCEPTS_AT_ONCE = 16
 _ACCEPTS_PER_SECOND = 20
@@ -113,7 +113,7 @@ class Session:
         loop: Loop,
         clock: Callable[[], int],
         events: SessionEvents,
-        spare: Rate,
+        spare: Spare,
     ) -> None:
         self.grant = grant
         self.name = grant.claim

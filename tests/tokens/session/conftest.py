@@ -7,7 +7,7 @@ import pytest
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.session import Session
 from kubeshare.tokens.wire.protocol import GrantState
-from kubeshare.tokens.wire.rate import Rate
+from kubeshare.tokens.wire.rate import Spare
 from tokens.conversation import Loop
 from tokens.helpers import grant
 from tokens.session.members import NOW, Clock, Process, Recorder
@@ -31,9 +31,7 @@ def recorder() -> Recorder:
 @pytest.fixture
 def session(paths: Paths, loop: Loop, recorder: Recorder, clock: Clock) -> Iterator[Session]:
     paths.make()
-    session = Session(
-        paths, grant("a"), loop=loop, clock=clock, events=recorder, spare=Rate(0, 0, NOW)
-    )
+    session = Session(paths, grant("a"), loop=loop, clock=clock, events=recorder, spare=Spare(0))
     session.set_state(GrantState.ACTIVE)
     session.open(0, NOW)
     yield session

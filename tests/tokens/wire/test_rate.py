@@ -9,8 +9,10 @@ from kubeshare.tokens.wire.rate import (
     ANSWERS_PER_SECOND,
     MESSAGES_AT_ONCE,
     MESSAGES_PER_SECOND,
+    SPARE_PER_SECOND,
     Flow,
     Rate,
+    Spare,
 )
 
 SECOND_NS = 1_000_000_000
@@ -50,7 +52,7 @@ def first_pause(flow: Flow, now: int) -> tuple[int, float]:
 
 
 def test_a_claim_that_sends_more_than_its_burst_is_paused_ever_longer() -> None:
-    flow = Flow(Rate(0, 0, 0), 0)
+    flow = Flow(Spare(0), 0)
     assert first_pause(flow, 0) == (MESSAGES_AT_ONCE, 0.05)
     now, pauses = 0, []
     for _ in range(6):
@@ -63,12 +65,47 @@ def test_a_claim_that_sends_more_than_its_burst_is_paused_ever_longer() -> None:
 
 
 def test_a_claim_may_send_more_while_no_other_one_does() -> None:
-    spare = Rate(1000, 1000, 0)
-    first, second = Flow(spare, 0), Flow(spare, 0)
-    assert first_pause(first, 0)[0] == MESSAGES_AT_ONCE + 1000
-    assert first_pause(second, 0)[0] == MESSAGES_AT_ONCE
-    assert first_pause(first, SECOND_NS)[0] == MESSAGES_PER_SECOND + 1000
-    assert first_pause(second, SECOND_NS)[0] == MESSAGES_PER_SECOND
+    flow = Flow(Spare(), 0)
+    assert first_pause(flow, 0)[0] == MESSAGES_AT_ONCE + SPARE_PER_SECOND
+    assert first_pause(flow, SECOND_NS)[0] == MESSAGES_PER_SECOND + SPARE_PER_SECOND
+
+
+def test_one_that_floods_leaves_the_others_their_parts() -> None:
+    spare = Spare()
+    hostile, honest = Flow(spare, 0), Flow(spare, 0)
+    assert first_pause(hostile, 0)[0] == MESSAGES_AT_ONCE + SPARE_PER_SECOND
+    assert first_pause(honest, 0)[0] == MESSAGES_AT_ONCE + SPARE_PER_SECOND // 2
+    # It floods on, and the honest one sends all that it may over some seconds.
+    sent = 0
+    for tick in range(100, 601):
+        now = tick * SECOND_NS // 100
+        while not hostile.pause_after(now):
+            pass
+        while not honest.pause_after(now):
+            sent += 1
+    rate = MESSAGES_PER_SECOND + SPARE_PER_SECOND // 2
+    assert abs(sent - 6 * rate) <= 20
+
+
+def test_all_claims_together_send_no_more_beyond_their_rates_than_one_may() -> None:
+    spare = Spare()
+    flows = [Flow(spare, 0) for _ in range(10)]
+    for flow in flows:
+        first_pause(flow, 0)
+    sent = 0
+    for tick in range(1, 501):
+        for flow in flows:
+            while not flow.pause_after(tick * SECOND_NS // 100):
+                sent += 1
+    assert sent <= 5 * (10 * MESSAGES_PER_SECOND + SPARE_PER_SECOND)
+
+
+def test_who_has_needed_no_more_for_a_second_takes_no_part() -> None:
+    spare = Spare()
+    once, now = Flow(spare, 0), Flow(spare, 0)
+    first_pause(once, 0)
+    first_pause(now, SECOND_NS)
+    assert first_pause(now, 2 * SECOND_NS)[0] == MESSAGES_PER_SECOND + SPARE_PER_SECOND
 
 
 def turns_without_pause(flow: Flow, processes: int, turns_per_second: int) -> bool:
@@ -84,11 +121,11 @@ def turns_without_pause(flow: Flow, processes: int, turns_per_second: int) -> bo
 def test_the_answers_of_many_processes_need_nothing_of_what_all_claims_have(
     processes: int, turns_per_second: int
 ) -> None:
-    assert turns_without_pause(Flow(Rate(0, 0, 0), 0), processes, turns_per_second)
+    assert turns_without_pause(Flow(Spare(0), 0), processes, turns_per_second)
 
 
 def test_answers_beyond_their_rate_count_like_all_else() -> None:
-    flow = Flow(Rate(0, 0, 0), 0)
+    flow = Flow(Spare(0), 0)
     answered = next(sent for sent in count() if flow.pause_after(0, is_answer=True))
     assert answered == ANSWERS_AT_ONCE + MESSAGES_AT_ONCE
     answered = next(sent for sent in count() if flow.pause_after(SECOND_NS, is_answer=True))

@@ -19,6 +19,8 @@ SPARE_PER_SECOND: Final = 1000
 _FIRST_PAUSE_S: Final = 0.05
 _LONGEST_PAUSE_S: Final = 1.0
 _PAUSE_FORGOTTEN_NS: Final = 10_000_000_000
+_SPARE_NEEDED_NS: Final = 1_000_000_000
+"""For so long after a message beyond its own rate a claim counts as one that needs more."""
 
 
 class Rate:
@@ -32,18 +34,33 @@ class Rate:
         self._left = float(burst)
         self._at_ns = now
 
-    def allows(self, now: int) -> bool:
-        """Count one event at `now` (ns); False, and it does not count, if it exceeds the rate."""
+    def allows(self, now: int, cost: int = 1) -> bool:
+        """Count `cost` events at `now` (ns); False, and none counts, if they exceed the rate."""
         left = min(self._burst, self._left + (now - self._at_ns) / 1e9 * self.per_second)
         self._at_ns = now
-        allowed = left >= 1
-        self._left = left - 1 if allowed else left
+        allowed = left >= cost
+        self._left = left - cost if allowed else left
         return allowed
 
 
-def spare_rate(now: int) -> Rate:
-    """What all claims of a daemon may send together beyond their own rates."""
-    return Rate(SPARE_PER_SECOND, SPARE_PER_SECOND, now)
+class Spare:
+    """What claims may send together beyond their own rates: those that do, equal parts of it.
+
+    So one that floods takes no more than its part, and nothing of that of others.
+    """
+
+    __slots__ = ("_needed_ns", "per_second")
+
+    def __init__(self, per_second: int = SPARE_PER_SECOND) -> None:
+        self.per_second = per_second
+        self._needed_ns: dict[Flow, int] = {}
+
+    def parts(self, flow: "Flow", now: int) -> int:
+        """How many claims need some of it at `now` (ns), among them this one."""
+        needed = {other: at for other, at in self._needed_ns.items() if now - at < _SPARE_NEEDED_NS}
+        needed[flow] = now
+        self._needed_ns = needed
+        return len(needed)
 
 
 class Flow:
@@ -54,12 +71,13 @@ class Flow:
         now: ns.
     """
 
-    __slots__ = ("_answers", "_own", "_pause_s", "_paused_ns", "_spare")
+    __slots__ = ("_answers", "_own", "_part", "_pause_s", "_paused_ns", "_spare")
 
-    def __init__(self, spare: Rate, now: int) -> None:
+    def __init__(self, spare: Spare, now: int) -> None:
         self._answers = Rate(ANSWERS_PER_SECOND, ANSWERS_AT_ONCE, now)
         self._own = Rate(MESSAGES_PER_SECOND, MESSAGES_AT_ONCE, now)
         self._spare = spare
+        self._part = Rate(spare.per_second, spare.per_second, now)
         self._pause_s = _FIRST_PAUSE_S
         self._paused_ns = now
 
@@ -72,7 +90,8 @@ class Flow:
         """
         if is_answer and self._answers.allows(now):
             return 0.0
-        if self._own.allows(now) or self._spare.allows(now):
+        # One of n parts: a message takes as much as n would of the whole.
+        if self._own.allows(now) or self._part.allows(now, self._spare.parts(self, now)):
             return 0.0
         if now - self._paused_ns > _PAUSE_FORGOTTEN_NS:
             self._pause_s = _FIRST_PAUSE_S
