@@ -98,5 +98,5 @@ def test_who_may_edit_one_namespace_is_told_what_he_may_not_read_and_nothing_of_
     assert code == 3
     assert "covert" not in written.out + written.err
     assert "Traceback" not in written.out + written.err
-    assert "vgpus" in written.err
-    assert "forbidden" in written.err
+    assert "you may not list all vgpus, gpunodes, nodes, pods" in written.err
+    assert "ClusterRole kubeshare-explain" in written.err

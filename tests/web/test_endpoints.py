@@ -1,5 +1,7 @@
 """What the endpoints of `kubeshare web` answer."""
 
+from typing import Any
+
 import pytest
 
 from deadlines import eventually
@@ -10,7 +12,7 @@ from fakes.web.rights import rights
 from kubeshare.api import configuration
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
-from kubeshare.kube.resources import CONFIG_MAPS, NODES, PODS
+from kubeshare.kube.resources import CONFIG_MAPS, DEPLOYMENTS, NODES, PODS
 from kubeshare.simulator.control import Fault
 
 
@@ -268,3 +270,27 @@ def test_one_namespace_is_shown_where_that_is_asked() -> None:
         assert refusal(page, "/api/explain/SharePod/serving/ranker")[0] == 403
         hidden = page.read("/api/nodes/gpu-b")["gpus"][2]
         assert (hidden["gpuid"], hidden["others"]["count"]) == ("", 1)
+
+
+def test_it_decides_by_the_policy_that_the_scheduler_has_when_it_is_asked() -> None:
+    asked = {"request": "0.1", "memory": "1Gi", "model": "NVIDIA A100-SXM4-80GB"}
+    server = small_cluster()
+    add_vgpu(server, "gpu-c", 1, add_share(server, "a", "x", "0.2", 60, "gpu-c", "vgpu-c1"))
+    metadata = {"name": "kubeshare-scheduler", "namespace": NAMESPACE}
+
+    def deployment(*words: str) -> dict[str, Any]:
+        containers = [{"name": "scheduler", "command": ["python3", *words]}]
+        return {"metadata": metadata, "spec": {"template": {"spec": {"containers": containers}}}}
+
+    with served(server, decides=None) as page:
+        found = page.read("/api/what-if", **asked)
+        assert found["gpus"] == ["vgpu-c0"]
+        assert found["policyNote"].startswith("the placement policy is assumed to be locality")
+        page.do(server.seed, DEPLOYMENTS, deployment("--policy", "binpack"))
+        found = page.read("/api/what-if", **asked)
+        assert found["gpus"] == ["vgpu-c1"]
+        assert "policyNote" not in found
+        page.do(server.seed, DEPLOYMENTS, deployment("--policy", "ours"))
+        status, words = refusal(page, "/api/what-if?request=0.1")
+        assert status == 501
+        assert "a policy that is not installed here: policy ours" in words

@@ -20,7 +20,7 @@ from kubeshare.explain.formats import finding_fields, finding_text
 @click.option(
     "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
 )
-@click.option("--policy", "policy_name", default="locality", show_default=True, help="Decides.")
+@click.option("--policy", "policy_name", help="Decides.  [default: that of the scheduler]")
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="By default $KUBECONFIG.")
 @click.option("--context", help="A context of the kubeconfig; by default its current one.")
 def explain(  # noqa: PLR0913 - one argument an option
@@ -28,7 +28,7 @@ def explain(  # noqa: PLR0913 - one argument an option
     *,
     namespace: str | None,
     output: str,
-    policy_name: str,
+    policy_name: str | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> int:
@@ -38,19 +38,23 @@ def explain(  # noqa: PLR0913 - one argument an option
     1 when it has no GPU and would get none.
     """
     try:
-        chosen = policy(policy_name)
+        given = policy(policy_name) if policy_name else None
     except UnknownPolicyError as error:
         raise click.BadParameter(str(error), param_hint="--policy") from error
-    finding = asyncio.run(_explain(chosen, name, namespace, kubeconfig, context))
+    finding = asyncio.run(_explain(given, name, namespace, kubeconfig, context))
     click.echo(json.dumps(finding_fields(finding)) if output == "json" else finding_text(finding))
     return 0 if finding.held or finding.decision.outcome == "bound" else 1
 
 
 async def _explain(
-    chosen: Policy, name: str, namespace: str | None, kubeconfig: str | None, context: str | None
+    given: Policy | None,
+    name: str,
+    namespace: str | None,
+    kubeconfig: str | None,
+    context: str | None,
 ) -> Finding:
     # lightkube takes 150 ms to import, which `--help` does not pay.
     from kubeshare.kube.client.client import Client  # noqa: PLC0415
 
     async with Client.connect(kubeconfig, context) as client:
-        return await find_out(client, chosen, name, namespace or client.namespace)
+        return await find_out(client, given, name, namespace or client.namespace)

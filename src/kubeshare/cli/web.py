@@ -30,14 +30,14 @@ class NoServerError(Exception):
     default=0,
     help="Listen on this port of 127.0.0.1.  [default: a free one]",
 )
-@click.option("--policy", "policy_name", default="locality", show_default=True, help="Decides.")
+@click.option("--policy", "policy_name", help="Decides.  [default: that of the scheduler]")
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="By default $KUBECONFIG.")
 @click.option("--context", help="A context of the kubeconfig; by default its current one.")
 def web(
     *,
     namespaces: tuple[str, ...],
     port: int,
-    policy_name: str,
+    policy_name: str | None,
     kubeconfig: str | None,
     context: str | None,
 ) -> None:
@@ -47,15 +47,15 @@ def web(
     URL that is printed can open it. Ctrl-C ends it.
     """
     try:
-        chosen = policy(policy_name)
+        given = policy(policy_name) if policy_name else None
     except UnknownPolicyError as error:
         raise click.BadParameter(str(error), param_hint="--policy") from error
     configure_logging("warning")
-    asyncio.run(_serve(chosen, namespaces, port, kubeconfig, context))
+    asyncio.run(_serve(given, namespaces, port, kubeconfig, context))
 
 
 async def _serve(
-    chosen: Policy,
+    given: Policy | None,
     namespaces: tuple[str, ...],
     port: int,
     kubeconfig: str | None,
@@ -73,7 +73,7 @@ async def _serve(
             "the page needs Starlette and uvicorn: run `pip install 'kubeshare[web]'`"
         ) from error
     async with Client.connect(kubeconfig, context) as client:
-        await serve(client, chosen, namespaces, port, cluster=context or "", ready=_print_url)
+        await serve(client, given, namespaces, port, cluster=context or "", ready=_print_url)
 
 
 def _print_url(url: str, _: object) -> None:

@@ -156,24 +156,26 @@ class Cluster:
         return state
 
     async def explain(
-        self, name: str, namespace: str = "", *, policy: str = "locality"
+        self, name: str, namespace: str = "", *, policy: str | None = None
     ) -> "Finding":
         """Find out where a SharePod or pod is or would go, and why not elsewhere.
 
         Args:
             name: ``NAME``, ``sharepod/NAME`` or ``pod/NAME``.
             namespace: of it.
-            policy: the name of the scheduler's placement policy.
+            policy: the name of a placement policy; None for the scheduler's.
 
         Raises:
             NothingToExplainError: there is none, or it asks for no share of a GPU.
             NotInstalledError: the cluster has no KubeShare.
-            UnknownPolicyError: there is no such policy.
+            NotAllowedError: some of the cluster may not be read.
+            UnknownPolicyError: there is no such policy here.
         """
         from kubeshare.core.policies import policy as policy_of  # noqa: PLC0415
         from kubeshare.explain.finding import find_out  # noqa: PLC0415 - the core, 100 ms
 
-        return await find_out(self._client, policy_of(policy), name, namespace or self.namespace)
+        given = policy_of(policy) if policy else None
+        return await find_out(self._client, given, name, namespace or self.namespace)
 
     async def usage(
         self,

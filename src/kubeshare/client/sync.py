@@ -99,7 +99,7 @@ class SyncCluster:
         waiting = self._cluster.wait(name, namespace, until=until, timeout=timeout, no_room=no_room)
         return self._runner.run(waiting)
 
-    def explain(self, name: str, namespace: str = "", *, policy: str = "locality") -> "Finding":
+    def explain(self, name: str, namespace: str = "", *, policy: str | None = None) -> "Finding":
         """As :meth:`Cluster.explain`."""
         return self._runner.run(self._cluster.explain(name, namespace, policy=policy))
 

@@ -5,7 +5,7 @@ import os
 import socket
 import sys
 
-from kubeshare.core.policies import policy
+from kubeshare.core.policies import DEFAULT, policy
 from kubeshare.device_manager.program import device_manager_program
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.gc_tuning import freeze_live_objects
@@ -36,7 +36,7 @@ def main() -> int:
     async def build() -> Program:
         return device_manager_program(
             Client.connect(options.kubeconfig),
-            policy("locality"),
+            policy(DEFAULT),
             placeholder_image=options.placeholder_image,
             instance=os.environ.get("POD_NAME", socket.gethostname()),
             port=options.port,

@@ -2,7 +2,7 @@
 
 from collections.abc import Mapping, Sequence
 from datetime import datetime
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
@@ -28,12 +28,15 @@ from kubeshare.core.policies.by_family import by_family
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
 from kubeshare.dialects import pod, sharepod
 from kubeshare.dialects.priority_and_gang import Standing, standing_of
-from kubeshare.explain.errors import NotInstalledError
+from kubeshare.explain.errors import NotAllowedError, NotInstalledError
+from kubeshare.explain.scheduler_policy import SchedulerPolicy, scheduler_policy
 from kubeshare.kube.client.errors import ForbiddenError, NotFoundError
 from kubeshare.kube.resources import CONFIG_MAPS, Raw, Resource
 
 if TYPE_CHECKING:
     from kubeshare.kube.client.client import Client
+
+T = TypeVar("T")
 
 
 class Lists(msgspec.Struct, frozen=True, kw_only=True):
@@ -55,6 +58,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         pods: all pods.
         vgpus: its vGPUs.
         policy: places demands, within the quotas of the namespace.
+        policy_note: that this policy is assumed, and why; ``""`` if it is known.
         configuration: in force; None where it may not be read.
         now: the moment.
     """
@@ -65,6 +69,7 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
     pods: Sequence[core_v1.Pod]
     vgpus: Sequence[VGPU]
     policy: Policy
+    policy_note: str
     configuration: Configuration | None
     now: datetime
 
@@ -104,27 +109,33 @@ class Seen(msgspec.Struct, frozen=True, kw_only=True):
         return [vgpu for vgpu in self.vgpus if holder_of(vgpu, uid)]
 
 
-async def read(client: "Client", chosen: Policy, namespace: str, now: datetime) -> Seen:
+async def read(client: "Client", given: Policy | None, namespace: str, now: datetime) -> Seen:
     """Read a cluster.
 
     Args:
         client: where it is.
-        chosen: the policy that decides.
+        given: the policy that decides; None for the scheduler's.
         namespace: whose quotas count.
         now: the present, aware.
 
     Raises:
         NotInstalledError: it has no KubeShare.
+        NotAllowedError: some of it may not be read.
+        UnknownPolicyError: the scheduler's policy is not installed here.
         ApiError: it cannot be read.
     """
+    missing: list[str] = []
     try:
-        vgpus = (await client.list(VGPUS.into(VGPU))).items
+        vgpus = await _all(client, VGPUS.into(VGPU), missing)
+        gpunodes = await _all(client, GPUNODES.into(GPUNode), missing)
     except NotFoundError as error:
         raise NotInstalledError from error
-    nodes = (await client.list(core_v1.NODES)).items
-    pods = (await client.list(core_v1.PODS)).items
+    nodes = await _all(client, core_v1.NODES, missing)
+    pods = await _all(client, core_v1.PODS, missing)
+    if missing:
+        raise NotAllowedError(missing)
+    chosen = await scheduler_policy(client, given)
     configuration = await read_configuration(client)
-    gpunodes = (await client.list(GPUNODES.into(GPUNode))).items
     quotas = await _quotas(client, namespace)
     listed = Lists(vgpus=vgpus, gpunodes=gpunodes, nodes=nodes, pods=pods)
     return seen_of(listed, chosen, quotas, configuration, now)
@@ -132,7 +143,7 @@ async def read(client: "Client", chosen: Policy, namespace: str, now: datetime) 
 
 def seen_of(
     listed: Lists,
-    chosen: Policy,
+    chosen: SchedulerPolicy,
     quotas: Quotas,
     configuration: Configuration | None,
     now: datetime,
@@ -161,10 +172,22 @@ def seen_of(
         gpunodes=listed.gpunodes,
         pods=listed.pods,
         vgpus=listed.vgpus,
-        policy=within_gpuid_scope(quotas.within(by_family(chosen)), lambda: in_force.gpuid_scope),
+        policy=within_gpuid_scope(
+            quotas.within(by_family(chosen.decide)), lambda: in_force.gpuid_scope
+        ),
+        policy_note=chosen.note,
         configuration=configuration,
         now=now,
     )
+
+
+async def _all(client: "Client", resource: Resource[T], missing: list[str]) -> Sequence[T]:
+    """All objects of a kind; its plural becomes one of ``missing`` if they may not be listed."""
+    try:
+        return (await client.list(resource)).items
+    except ForbiddenError:
+        missing.append(resource.plural)
+        return ()
 
 
 async def _quotas(client: "Client", namespace: str) -> Quotas:

@@ -58,6 +58,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         preemption: the pods that it would preempt, or why none; ``""`` where it is not pending.
         degraded: what is wrong with GPUs of ``held``, by their path.
         priority_note: why its priority is not that of its label; ``""`` if it is.
+        policy_note: that the scheduler's policy is assumed, and why; ``""`` if it is known.
     """
 
     name: str
@@ -68,23 +69,27 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
     preemption: str = ""
     degraded: Mapping[str, str] = {}
     priority_note: str = ""
+    policy_note: str = ""
 
 
-async def find_out(client: "Client", chosen: Policy, name: str, namespace: str) -> Finding:
+async def find_out(client: "Client", given: Policy | None, name: str, namespace: str) -> Finding:
     """Read a cluster and compute what the scheduler would answer for one SharePod or pod.
 
     Args:
         client: the cluster.
-        chosen: the policy that decides.
+        given: the policy that decides; None for the scheduler's.
         name: ``NAME``, ``sharepod/NAME`` or ``pod/NAME``.
         namespace: of it.
 
     Raises:
         NothingToExplainError: there is none of that name, or it asks for nothing of a GPU.
+        NotInstalledError: the cluster has no KubeShare.
+        NotAllowedError: some of the cluster may not be read.
+        UnknownPolicyError: the scheduler's policy is not installed here.
         ApiError: the cluster cannot be read.
     """
     resource, raw = await _read(client, name, namespace)
-    seen = await read(client, chosen, namespace, utc_now())
+    seen = await read(client, given, namespace, utc_now())
     return finding_of(seen, resource, raw, await members_of(client, seen, raw))
 
 
@@ -154,6 +159,7 @@ def finding_of(
         else "",
         degraded=_degraded(seen, demand.uid),
         priority_note=standing.priority_note,
+        policy_note=seen.policy_note,
     )
 
 

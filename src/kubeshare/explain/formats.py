@@ -30,6 +30,8 @@ def finding_fields(finding: Finding) -> dict[str, Any]:
         known["degraded"] = dict(finding.degraded)
     if finding.priority_note:
         known["priorityNote"] = finding.priority_note
+    if finding.policy_note:
+        known["policyNote"] = finding.policy_note
     return known
 
 
@@ -41,7 +43,8 @@ def finding_text(finding: Finding) -> str:
     lines = [*as_lines(head, finding.decision, finding.change)]
     lines += [f"    {path} is degraded: {words}" for path, words in finding.degraded.items()]
     lines += [f"    {words}" for words in _new_gpus(finding.decision)]
-    lines += [f"    {words}" for words in (finding.preemption, finding.priority_note) if words]
+    notes = (finding.preemption, finding.priority_note, finding.policy_note)
+    lines += [f"    {words}" for words in notes if words]
     return "\n".join([*lines, *(_of_gang(finding.gang) if finding.gang else ())])
 
 

@@ -6,7 +6,7 @@ import socket
 import sys
 
 from kubeshare.core.errors import UnknownPolicyError
-from kubeshare.core.policies import policy
+from kubeshare.core.policies import DEFAULT, policy
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.gc_tuning import freeze_live_objects
 from kubeshare.kube.controller.runtime import Program, run_program
@@ -22,7 +22,7 @@ def main() -> int:
     """
     parser = argparse.ArgumentParser(prog="kubeshare.scheduler", description="Runs until SIGTERM.")
     parser.add_argument("--kubeconfig", help="default: the pod's service account, or $KUBECONFIG")
-    parser.add_argument("--policy", default="locality", help="places demands; default: %(default)s")
+    parser.add_argument("--policy", default=DEFAULT, help="places demands; default: %(default)s")
     parser.add_argument("--port", type=int, default=8080, help="of /livez, /readyz and /metrics")
     parser.add_argument(
         "--no-election",

@@ -37,7 +37,7 @@ def main(arguments: list[str] | None = None) -> int:
     if not 1 <= options.viewers <= MOST_VIEWERS:
         parser.error(f"--viewers is a number from 1 to {MOST_VIEWERS}")
     try:
-        chosen = policy(options.policy)
+        chosen = policy(options.policy) if options.policy else None
         certificates = Certificates(options.tls_cert, options.tls_key) if options.tls_cert else None
         context = ssl.create_default_context(cafile=options.ca_file)
         connect = token_client(options.server or _server(), context)
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
         "--insecure-http", action="store_true", help="plain HTTP, behind an Ingress with TLS"
     )
     parser.add_argument("--viewers", type=int, default=16, help="sessions at once")
-    parser.add_argument("--policy", default="locality", help="of the scheduler")
+    parser.add_argument("--policy", help="default: the scheduler's, as far as viewers may read it")
     parser.add_argument("--server", help="of the API; by default that of the pod's cluster")
     parser.add_argument(
         "--ca-file", help="authorities of the API server; by default those of the system"

@@ -13,13 +13,14 @@ from starlette.routing import Route
 
 from kubeshare.api.topology.drawings import svg
 from kubeshare.api.topology.node_topology import NodeTopology
-from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.errors import InvalidValueError, UnknownPolicyError
 from kubeshare.core.policies import Policy
+from kubeshare.explain.errors import NotAllowedError
 from kubeshare.explain.finding import NothingToExplainError
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ApiError, ForbiddenError, NotFoundError
 from kubeshare.web.access import Guard
-from kubeshare.web.decisions import BusyError, Decisions, NotAllowedError, UnknownObjectError
+from kubeshare.web.decisions import BusyError, Decisions, UnknownObjectError
 from kubeshare.web.feed import Feed, TooManyClientsError
 from kubeshare.web.files import StaticFiles
 from kubeshare.web.lookups import Lookups
@@ -41,6 +42,7 @@ _STATUS: dict[type[Exception], int] = {
     TimeoutError: 504,
     TooManyClientsError: 503,
     UnknownObjectError: 404,
+    UnknownPolicyError: 501,
     ApiError: 502,
 }
 
@@ -53,7 +55,7 @@ class Pages:
         sources: what they may see.
         tables: its rows.
         feed: publishes changes.
-        policy: decides.
+        policy: decides; None for the scheduler's.
         cluster: the name of the cluster, for people.
         viewer: the user whose token is used; "" for whoever started the program.
         turn: limits the decisions that are computed at once.
@@ -63,7 +65,7 @@ class Pages:
         self,
         client: Client,
         sources: Sources,
-        policy: Policy,
+        policy: Policy | None,
         *,
         tables: Tables,
         feed: Feed,

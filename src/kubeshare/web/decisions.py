@@ -16,9 +16,11 @@ from kubeshare.api.quotas.resource_quotas import rows
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.core.policies import Policy
 from kubeshare.explain.cluster_reader import Lists, Seen, seen_of
+from kubeshare.explain.errors import NotAllowedError
 from kubeshare.explain.finding import Finding, finding_of, members_of
 from kubeshare.explain.formats import finding_fields
 from kubeshare.explain.gang import Member
+from kubeshare.explain.scheduler_policy import SchedulerPolicy, scheduler_policy
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.clock import utc_now
 from kubeshare.kube.resources import PODS, Raw, Resource
@@ -30,10 +32,6 @@ MOST_REASONS: Final = 200
 """Reasons in an answer."""
 
 _KINDS: Final[Mapping[str, Resource[Raw]]] = {"SharePod": SHAREPODS, "Pod": PODS}
-
-
-class NotAllowedError(Exception):
-    """The user may not see what a decision depends on."""
 
 
 class BusyError(Exception):
@@ -50,7 +48,7 @@ class Decisions:
     Args:
         client: has the user's rights.
         sources: the cluster.
-        policy: decides.
+        policy: decides; None for the scheduler's, as it is when a question is asked.
         turn: limits the decisions that are computed at once; one by default.
         now: the present, aware.
     """
@@ -59,7 +57,7 @@ class Decisions:
         self,
         client: Client,
         sources: Sources,
-        policy: Policy,
+        policy: Policy | None,
         *,
         turn: asyncio.Semaphore | None = None,
         now: Callable[[], datetime] = utc_now,
@@ -79,6 +77,7 @@ class Decisions:
             BusyError: too many questions are waiting.
             UnknownObjectError: there is no such kind.
             NothingToExplainError: it asks for no share of a GPU.
+            UnknownPolicyError: the scheduler's policy is not installed here.
             ApiError: the object cannot be read.
         """
         resource = _KINDS.get(kind)
@@ -95,16 +94,14 @@ class Decisions:
             NotAllowedError: the user may not see what this depends on.
             BusyError: too many questions are waiting.
             NothingToExplainError: it asks for no share of a GPU.
+            UnknownPolicyError: the scheduler's policy is not installed here.
         """
         self._check_rights()
         return await self._ask(SHAREPODS, sharepod)
 
     def _check_rights(self) -> None:
         if missing := self._sources.missing_for_decisions():
-            raise NotAllowedError(
-                "a decision depends on the whole cluster, and you may not list all "
-                f"{', '.join(missing)}: ask an administrator what would help"
-            )
+            raise NotAllowedError(missing)
 
     async def _ask(self, resource: Resource[Raw], raw: Raw) -> dict[str, Any]:
         if self._waiting >= MOST_WAITING:
@@ -112,13 +109,15 @@ class Decisions:
         self._waiting += 1
         try:
             async with self._turn:
-                seen = await asyncio.to_thread(self._build(raw["metadata"]["namespace"]))
+                chosen = await scheduler_policy(self._client, self._policy)
+                build = self._build(raw["metadata"]["namespace"], chosen)
+                seen = await asyncio.to_thread(build)
                 members = await members_of(self._client, seen, raw)
                 return await asyncio.to_thread(_answer, seen, resource, raw, members)
         finally:
             self._waiting -= 1
 
-    def _build(self, namespace: str) -> Callable[[], Seen]:
+    def _build(self, namespace: str, chosen: SchedulerPolicy) -> Callable[[], Seen]:
         """What builds the ledger in a thread, from copies that no watch changes."""
         sources = self._sources
         of_namespace = rows(_of(sources.resourcequotas, namespace))
@@ -130,7 +129,7 @@ class Decisions:
         def build() -> Seen:
             return seen_of(
                 Lists(vgpus=vgpus(), gpunodes=gpunodes(), nodes=nodes(), pods=pods()),
-                self._policy,
+                chosen,
                 Quotas(lambda _: of_namespace, lambda _: by_model),
                 configuration,
                 self._now(),

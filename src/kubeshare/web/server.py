@@ -35,7 +35,7 @@ class PortTakenError(Exception):
 
 async def serve(  # noqa: PLR0913 - the options of the command
     client: Client,
-    policy: Policy,
+    policy: Policy | None,
     namespaces: Sequence[str],
     port: int,
     *,
@@ -46,7 +46,7 @@ async def serve(  # noqa: PLR0913 - the options of the command
 
     Args:
         client: has the rights of who looks.
-        policy: decides what is explained.
+        policy: decides what is explained; None for the scheduler's.
         namespaces: to be shown alone; empty for all that the user may see.
         port: to listen on; 0 for a free one.
         cluster: the name of the cluster, for people.

@@ -73,15 +73,20 @@ def served(
     *namespaces: str,
     rights: Authorizer | None = None,
     home: str = "default",
+    decides: str | None = "locality",
 ) -> Iterator[Served]:
-    """Serve the page of a user with these rights, whose kubeconfig has a namespace ``home``."""
+    """Serve the page of a user with these rights, whose kubeconfig has a namespace ``home``.
+
+    ``decides`` is the policy; None for the scheduler's.
+    """
+    given = policy(decides) if decides else None
 
     async def main(ready: Ready) -> None:
         if rights is not None:
             api.authorizers["web"] = rights
         async with api.client("web") as client:
             client.namespace = home
-            await serve(client, policy("locality"), namespaces, 0, cluster="demo", ready=ready)
+            await serve(client, given, namespaces, 0, cluster="demo", ready=ready)
 
     with in_thread(main) as (url, loop), browsing(url.partition("/#")[0]) as http:
         yield Served(api, loop, url, http)

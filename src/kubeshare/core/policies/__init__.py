@@ -26,6 +26,9 @@ if TYPE_CHECKING:
 
 Policy: TypeAlias = Callable[[Ledger, Demand], Decision]
 
+DEFAULT: Final = "locality"
+"""The policy of a scheduler that is not told another one."""
+
 ENTRY_POINTS: Final = "kubeshare.policies"
 """The entry point group of policies in other packages: ``name = "module:function"``."""
 

@@ -42,7 +42,7 @@ class Settings(Struct, frozen=True, kw_only=True):
 
 async def serve(
     connect: Callable[[str], Client],
-    policy: Policy,
+    policy: Policy | None,
     settings: Settings,
     ready: Callable[[int, Server], None] = lambda *_: None,
     address: str = "",
@@ -51,7 +51,7 @@ async def serve(
 
     Args:
         connect: a client that sends a token, and has no rights but those.
-        policy: decides what is explained.
+        policy: decides what is explained; None for the scheduler's.
         settings: of the server.
         ready: called with the port, and what stops it.
         address: to listen on; all by default.

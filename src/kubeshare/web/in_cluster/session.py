@@ -41,7 +41,7 @@ class Session:
         viewer: whose token the client has.
         user: their name.
         client: has their token; closed at the end.
-        policy: decides.
+        policy: decides; None for the scheduler's.
         turn: limits the decisions of all sessions that are computed at once.
         ended: called at the end.
 
@@ -56,7 +56,7 @@ class Session:
         viewer: Viewer,
         user: str,
         client: Client,
-        policy: Policy,
+        policy: Policy | None,
         *,
         turn: asyncio.Semaphore,
         ended: Callable[["Session"], None],

@@ -29,11 +29,11 @@ class Sessions:
 
     Args:
         connect: a client that sends a token.
-        policy: decides.
+        policy: decides; None for the scheduler's.
         most: sessions at once.
     """
 
-    def __init__(self, connect: Callable[[str], Client], policy: Policy, most: int) -> None:
+    def __init__(self, connect: Callable[[str], Client], policy: Policy | None, most: int) -> None:
         self._connect = connect
         self._policy = policy
         self._most = most

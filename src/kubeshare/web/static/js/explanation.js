@@ -18,6 +18,7 @@ export function explanation(found) {
     found.help && element("p", { class: "help" }, element("strong", {}, "What would help: "), `${found.help}.`),
     found.preemption && element("p", {}, `Preemption: ${found.preemption}.`),
     found.priorityNote && element("p", {}, found.priorityNote),
+    found.policyNote && element("p", { class: "quiet" }, found.policyNote),
     found.gang && gang(found.gang),
     reasons.length > 0 && table("Why not elsewhere", ["Why not elsewhere", "GPU or node"],
       byReason(reasons).map(([why, places]) => [why, named(places)])),
