@@ -38,7 +38,7 @@ def path(tmp_path: Path) -> str:
     ("words", "answer"),
     [
         (["inspect", "--kubec"], ["--kubeconfig\tBy default $KUBECONFIG.", ":4"]),
-        (["inspect", "-o", ""], ["table", "wide", "json", "yaml", ":4"]),
+        (["inspect", "-o", ""], ["table", "wide", "json", "yaml", "csv", ":4"]),
         (["inspect", "--output=j"], ["--output=json", ":4"]),
         (["inspect", "--kubeconfig", ""], [":0"]),
         (["plan", "frobnicate", "--frobnicate"], [":4"]),

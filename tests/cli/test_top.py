@@ -1,12 +1,14 @@
 """`kubeshare top`: what it shows, and what it says when there is nothing to show."""
 
+import csv
+import io
 import json
 
 import pytest
 
 from cli.conftest import Machine
 from deadlines import eventually
-from kubeshare.cli.top import by_gpu
+from kubeshare.cli.top import FIELDS, as_csv, by_gpu
 from kubeshare.tokens.files.degraded import write_degraded
 
 CLAIM = {
@@ -33,6 +35,21 @@ def test_a_line_says_what_a_holder_may_and_what_it_got() -> None:
 
     assert title == "V100 GPU-a: 0.3 of its time requested, 1Gi of 16Gi given"
     assert lines == [("train (7)", "open", "0.3", "0.6", "0.50", "12.3s", "512Mi/1Gi", "100/130ms")]
+
+
+def test_csv_has_a_line_for_each_gpu_of_each_holder_the_largest_request_first() -> None:
+    claims = [
+        {**CLAIM, "claim": name, "gpu": gpu, "requestMicros": micros}
+        for name, gpu, micros in (("c", "GPU-b", 1), ("d", "GPU-a", 2), ("e", "GPU-a", 3))
+    ]
+    rows = list(csv.DictReader(io.StringIO(as_csv(claims))))
+    assert tuple(rows[0]) == FIELDS
+    assert [(row["gpu"], row["requestMicros"]) for row in rows] == [
+        ("GPU-a", "3"),
+        ("GPU-a", "2"),
+        ("GPU-b", "1"),
+    ]
+    assert (rows[0]["share"], rows[0]["shareName"]) == ("0.4987", "")
 
 
 def test_a_share_is_shown_with_its_name_and_its_limit_while_alone() -> None:

@@ -22,7 +22,7 @@ from fakes.cluster.gpushare import published
 from fakes.cluster.gpushare_doors import begin, create, place, retry
 from fakes.cluster.state import the_pod
 from kubeshare.api.types.v1 import GPUNODES
-from kubeshare.cli.inspect.command import read
+from kubeshare.cli.inspect.objects import read
 from kubeshare.cli.inspect.tables import summary
 from kubeshare.core.units import GI
 from kubeshare.kube.resources import NODES, PODS, Raw

@@ -1,4 +1,4 @@
-"""Formats what commands print: tables, CSV and colours."""
+"""Formats what commands print: tables, CSV, YAML and colours."""
 
 import csv
 import io
@@ -32,6 +32,13 @@ def line(row: Sequence[str], widths: Sequence[int], words: int | None = None) ->
         for number, (cell, width) in enumerate(zip(row, widths, strict=True))
     ]
     return "  ".join(cells).rstrip()
+
+
+def yaml_text(value: object) -> str:
+    """Numbers, text, lists and dicts as YAML, without an end of the last line."""
+    import yaml  # noqa: PLC0415 - not on the way of the other formats
+
+    return str(yaml.safe_dump(value, sort_keys=False)).removesuffix("\n")
 
 
 def csv_text(rows: Iterable[Iterable[object]]) -> str:

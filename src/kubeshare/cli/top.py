@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
+from kubeshare.cli.output import csv_text, yaml_text
 from kubeshare.core.units import format_memory, format_share
 from kubeshare.tokens.client import ask_snapshot
 from kubeshare.tokens.files.degraded import read_degraded
@@ -22,12 +23,24 @@ if TYPE_CHECKING:
 
 COLUMNS = ("HOLDER", "STATE", "REQUEST", "LIMIT", "SHARE", "TIME", "MEMORY", "WAIT avg/max")
 _WORDS = ("HOLDER", "STATE")
+_NOTHING = (
+    "No GPU is shared here. Next: `kubeshare run -- COMMAND` runs a command on a share; "
+    "`kubeshare get -A` lists the shares of a cluster."
+)
+FIELDS = (
+    *("gpu", "model", "holder", "shareName", "state", "requestMicros", "limitMicros", "share"),
+    *("chargedNs", "memoryBytes", "memoryUsedBytes", "memoryTotalBytes"),
+    *("waits", "waitedNs", "longestWaitNs"),
+)
+"""The columns of CSV, which JSON has as well."""
 _PIPE_WIDTH = 200
 
 
 @click.command(epilog="\b\nExample:\n  kubeshare top --once -o json | jq '.claims[].share'")
 @click.option("--once", is_flag=True, help="Print once and end.")
-@click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table")
+@click.option(
+    "-o", "--output", type=click.Choice(["table", "json", "yaml", "csv"]), default="table"
+)
 @click.option("--interval", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True)
 @click.option(
     "--run-folder",
@@ -42,17 +55,32 @@ def top(*, once: bool, output: str, interval: float, run_folder: Path | None) ->
     in all, MEMORY what its processes hold of the GPU and what they may, with the
     memory of the host that they pinned for GPUs, WAIT how long it waited for its
     turn on average and at most. (prompt) marks a request that is latency-sensitive.
+    In a pipe the table is printed once, as YAML and CSV always are; JSON is an object a line.
     """
     paths = Paths(run_folder or default_run_folder())
+    if output in ("yaml", "csv"):
+        found = _snapshot(paths)
+        click.echo(yaml_text(found) if output == "yaml" else as_csv(found["claims"]))
+        return
     show = _print_json if output == "json" else _print_table
     with contextlib.suppress(KeyboardInterrupt):  # Ctrl-C ends a live view
         show(paths, once=once, interval=interval)
 
 
+def _snapshot(paths: Paths) -> dict[str, Any]:
+    return ask_snapshot(paths) | {"degraded": dict(read_degraded(paths))}
+
+
+def as_csv(claims: Iterable[dict[str, Any]]) -> str:
+    """A line for each GPU of each holder, in the order of the table."""
+    ordered = sorted(claims, key=_order)
+    return csv_text([FIELDS, *([claim.get(name, "") for name in FIELDS] for claim in ordered)])
+
+
 def _print_json(paths: Paths, *, once: bool, interval: float) -> None:
     """One JSON object a line."""
     while True:
-        click.echo(json.dumps(ask_snapshot(paths) | {"degraded": read_degraded(paths)}))
+        click.echo(json.dumps(_snapshot(paths)))
         if once:
             return
         time.sleep(interval)
@@ -89,16 +117,20 @@ def _tables(snapshot: dict[str, Any], degraded: Mapping[str, str]) -> "Renderabl
             table.add_row(*line)
         wrong = [Text(f"degraded: {degraded[gpu]}", style="red")] if gpu in degraded else []
         shown += [Text(title, style="bold"), *wrong, table]
-    return Group(*shown) if shown else "No GPU is shared here."
+    return Group(*shown) if shown else _NOTHING
 
 
 def by_gpu(claims: Iterable[dict[str, Any]]) -> list[tuple[str, str, list[tuple[str, ...]]]]:
     """Group by GPU: its UUID, a title, and a line for each holder, the largest request first."""
-    ordered = sorted(claims, key=lambda c: (c["gpu"], -c["requestMicros"], c["claim"]))
+    ordered = sorted(claims, key=_order)
     return [
         (gpu, _title(gpu, members := list(group)), [_line(claim) for claim in members])
         for gpu, group in groupby(ordered, key=lambda claim: str(claim["gpu"]))
     ]
+
+
+def _order(claim: dict[str, Any]) -> tuple[str, int, str]:
+    return claim["gpu"], -claim["requestMicros"], claim["claim"]
 
 
 def _title(gpu: str, claims: list[dict[str, Any]]) -> str:

@@ -11,6 +11,7 @@ from kubeshare.api.topology.fields import as_fields
 from kubeshare.api.topology.node_topology import NodeTopology
 from kubeshare.api.topology.tree_text import tree_text
 from kubeshare.api.types.v1 import GPUNODES, GPUNode
+from kubeshare.cli.output import yaml_text
 from kubeshare.kube.client.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -25,7 +26,7 @@ class NoTopologyError(Exception):
 
 @click.command(epilog="\b\nExample:\n  kubeshare topo node-1 -o svg > topology.svg")
 @click.argument("node")
-@click.option("-o", "--output", type=click.Choice(["text", "json", "svg"]), default="text")
+@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml", "svg"]), default="text")
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="By default $KUBECONFIG.")
 @click.option("--context", help="A context of the kubeconfig; by default its current one.")
 def topo(node: str, *, output: str, kubeconfig: str | None, context: str | None) -> None:
@@ -37,6 +38,8 @@ def topo(node: str, *, output: str, kubeconfig: str | None, context: str | None)
     topology = asyncio.run(_read(node, kubeconfig, context))
     if output == "json":
         click.echo(json.dumps(as_fields(topology)))
+    elif output == "yaml":
+        click.echo(yaml_text(as_fields(topology)))
     elif output == "svg":
         click.echo(svg(topology))
     else:
@@ -61,7 +64,10 @@ async def read(client: "Client", node: str) -> NodeTopology:
     try:
         found = await client.get(GPUNODES.into(GPUNode), node)
     except NotFoundError as error:
-        words = f"nothing is known of the GPUs of node {node}: no node agent runs there"
+        words = (
+            f"nothing is known of the GPUs of node {node}: no node agent runs there; "
+            "`kubeshare get nodes` lists the nodes that have one"
+        )
         raise NoTopologyError(words) from error
     if not found.spec.devices:
         raise NoTopologyError(f"node {node} has no GPUs")

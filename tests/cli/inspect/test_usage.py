@@ -9,7 +9,8 @@ from expectations.pods import expect_running
 from fakes import manifests
 from fakes.cluster import FakeCluster, scenario
 from fakes.cluster.gpushare import dedicate, gated_pod
-from kubeshare.cli.inspect.command import NoNodeError, as_fields, read
+from kubeshare.cli.inspect.command import as_fields
+from kubeshare.cli.inspect.objects import NoNodeError, read
 from kubeshare.cli.inspect.tables import details, summary
 from kubeshare.cli.inspect.usage import NodeUsage
 from kubeshare.device_manager.owned.controller import SETTLED_SECONDS

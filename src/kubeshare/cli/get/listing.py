@@ -5,11 +5,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from datetime import datetime
 from typing import Final
 
-import yaml
 from msgspec import Struct
 
 from kubeshare.cli.get.kinds import KINDS, Fields, Kind, cell
-from kubeshare.cli.output import aligned, csv_text, line
+from kubeshare.cli.output import aligned, csv_text, line, yaml_text
 
 PENDING: Final = ("", "Pending")
 """Phases of SharePods about which `kubeshare explain` has something to say."""
@@ -94,7 +93,7 @@ def as_json(found: Sequence[Listed]) -> str:
 
 def as_yaml(found: Sequence[Listed]) -> str:
     """The same as YAML."""
-    return yaml.safe_dump(_as_object(found), sort_keys=False).rstrip("\n")
+    return yaml_text(_as_object(found))
 
 
 def as_csv(found: Listed) -> str:

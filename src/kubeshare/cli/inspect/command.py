@@ -1,35 +1,24 @@
 """`kubeshare inspect`, also `kubectl inspect gpushare`: shows allocated GPU memory."""
 
 import asyncio
+import contextlib
 import json
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, TypeVar
+from collections.abc import Callable, Sequence
+from contextlib import aclosing
+from functools import partial
+from typing import Final, TypeAlias
 
 import click
-import yaml
 
-from kubeshare.api.types.core_v1 import PODS
-from kubeshare.api.types.v1 import GPUNODES, VGPU, VGPUS, GPUNode
 from kubeshare.cli.inspect import tables
-from kubeshare.cli.inspect.usage import InspectedNode, NodeUsage, usage
-from kubeshare.kube.client.errors import NotFoundError
-from kubeshare.kube.resources import NODES, Resource
+from kubeshare.cli.inspect.objects import follow, read
+from kubeshare.cli.inspect.usage import NodeUsage
+from kubeshare.cli.output import csv_text, yaml_text
 
-if TYPE_CHECKING:
-    from kubeshare.kube.client.client import Client
-
-T = TypeVar("T")
+Show: TypeAlias = Callable[[Sequence[NodeUsage]], str]
 
 COMPLETION_SECONDS: Final = 3.0
 """The most that the completion of a name waits for the cluster."""
-
-_NODES = NODES.into(InspectedNode)
-
-
-class NoNodeError(Exception):
-    """There is no node of that name."""
-
-    exit_code = 1
 
 
 def _complete_node(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
@@ -41,31 +30,42 @@ def _complete_node(ctx: click.Context, _param: click.Parameter, incomplete: str)
     return [node.name for node in nodes if node.name.startswith(incomplete)]
 
 
-@click.command(epilog="\b\nExample:\n  kubeshare inspect -o json | jq .allocated")
+@click.command(
+    epilog="\b\nExamples:\n  kubeshare inspect -o json | jq .allocated\n"
+    "  kubeshare inspect node-1 -d --watch"
+)
 @click.argument("node", required=False, shell_complete=_complete_node)
 @click.option("-d", "--details", is_flag=True, help="Show the pods of each node.")
 @click.option(
-    "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml"]), default="table"
+    "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "csv"]), default="table"
 )
+@click.option("-w", "--watch", is_flag=True, help="Print it again when it changes, until Ctrl-C.")
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="By default $KUBECONFIG.")
 @click.option("--context", help="A context of the kubeconfig; by default its current one.")
-def inspect(
-    node: str | None, *, details: bool, output: str, kubeconfig: str | None, context: str | None
+def inspect(  # noqa: PLR0913 - one argument an option
+    node: str | None,
+    *,
+    details: bool,
+    output: str,
+    watch: bool,
+    kubeconfig: str | None,
+    context: str | None,
 ) -> None:
     """Show how much GPU memory of each gpushare node, or of NODE, is allocated.
 
     On nodes whose GPUs KubeShare owns it counts what pods hold; on nodes of Alibaba's own
     gpushare it reads the annotations of the pods. PENDING are pods without a GPU.
     """
-    nodes = asyncio.run(_read(node, kubeconfig, context))
-    if output in ("json", "yaml"):
-        fields = as_fields(nodes)
-        text = json.dumps(fields) if output == "json" else yaml.safe_dump(fields, sort_keys=False)
-        click.echo(text.rstrip("\n"))
-    elif details:
-        click.echo(tables.details(nodes))
-    else:
-        click.echo(tables.summary(nodes, wide=output == "wide"))
+    if watch and output not in WATCHED:
+        raise click.UsageError(f"--watch prints {', '.join(WATCHED)}, not {output}")
+    show = FORMATS[output]
+    if details and output in ("table", "wide"):
+        show = tables.details
+    if not watch:
+        click.echo(show(asyncio.run(_read(node, kubeconfig, context))))
+        return
+    with contextlib.suppress(KeyboardInterrupt):  # which ends it
+        asyncio.run(_follow(node, kubeconfig, context, show))
 
 
 async def _read(node: str | None, kubeconfig: str | None, context: str | None) -> list[NodeUsage]:
@@ -76,35 +76,22 @@ async def _read(node: str | None, kubeconfig: str | None, context: str | None) -
         return await read(client, node)
 
 
+async def _follow(
+    node: str | None, kubeconfig: str | None, context: str | None, show: Show
+) -> None:
+    from kubeshare.kube.client.client import Client  # noqa: PLC0415 - as above
+
+    async with (
+        Client.connect(kubeconfig, context) as client,
+        aclosing(follow(client, node)) as found,
+    ):
+        async for nodes in found:
+            click.echo(show(nodes))
+
+
 async def _read_soon(kubeconfig: str | None, context: str | None) -> list[NodeUsage]:
     async with asyncio.timeout(COMPLETION_SECONDS):
         return await _read(None, kubeconfig, context)
-
-
-async def read(client: "Client", node: str | None = None) -> list[NodeUsage]:
-    """Read the usage of one gpushare node, or of all.
-
-    Raises:
-        NoNodeError: there is no such node.
-        ApiError: the cluster cannot be read.
-    """
-    try:
-        nodes = [await client.get(_NODES, node)] if node else (await client.list(_NODES)).items
-    except NotFoundError as error:
-        raise NoNodeError(f"there is no node {node}") from error
-    fields = f"spec.nodeName={node}" if node else ""
-    pods = (await client.list(PODS, fields=fields)).items
-    vgpus = await _ours(client, VGPUS.into(VGPU), f"spec.nodeName={node}" if node else "")
-    gpunodes = await _ours(client, GPUNODES.into(GPUNode))
-    return usage(nodes, pods, vgpus, gpunodes)
-
-
-async def _ours(client: "Client", resource: Resource[T], fields: str = "") -> Sequence[T]:
-    """All objects of a kind of KubeShare's; none on a cluster without it."""
-    try:
-        return (await client.list(resource, fields=fields)).items
-    except NotFoundError:
-        return ()
 
 
 def as_fields(nodes: Sequence[NodeUsage]) -> dict[str, object]:
@@ -146,3 +133,24 @@ def _node_fields(node: NodeUsage) -> dict[str, object]:
             for pod in node.pods
         ],
     }
+
+
+def _as_csv(nodes: Sequence[NodeUsage]) -> str:
+    """A line for each GPU."""
+    rows = [
+        (node.name, node.address, gpu, node.models.get(gpu, ""), node.unit, allocated[gpu], total)
+        for node in nodes
+        for allocated in [node.allocated]
+        for gpu, total in sorted(node.totals.items())
+    ]
+    return csv_text([("node", "address", "gpu", "model", "unit", "allocated", "total"), *rows])
+
+
+FORMATS: Final[dict[str, Show]] = {
+    "table": tables.summary,
+    "wide": partial(tables.summary, wide=True),
+    "json": lambda nodes: json.dumps(as_fields(nodes)),
+    "yaml": lambda nodes: yaml_text(as_fields(nodes)),
+    "csv": _as_csv,
+}
+WATCHED: Final = ("table", "wide", "json")

@@ -16,6 +16,7 @@ from kubeshare.kube.clock import utc_now
 FORMATS: Final = {
     "table": formats.as_table,
     "json": formats.as_json,
+    "yaml": formats.as_yaml,
     "csv": formats.as_csv,
 }
 

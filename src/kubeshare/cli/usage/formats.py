@@ -1,10 +1,10 @@
-"""Formats what was used as a table, as JSON and as CSV."""
+"""Formats what was used as a table, as JSON, YAML and CSV."""
 
 import json
 from fractions import Fraction
 from typing import Any
 
-from kubeshare.cli.output import aligned, csv_text
+from kubeshare.cli.output import aligned, csv_text, yaml_text
 from kubeshare.client.usage.accounts import Usage
 from kubeshare.core.usage.report import Row
 
@@ -18,7 +18,7 @@ COLUMNS = (
     "running",
     "complete",
 )
-"""What a row has beside its keys, in JSON and CSV."""
+"""What a row has beside its keys, in JSON, YAML and CSV."""
 
 INCOMPLETE = (
     "Rows that are not complete lack something: a node restarted, or is not heard of. "
@@ -28,15 +28,12 @@ INCOMPLETE = (
 
 def as_json(usage: Usage) -> str:
     """One JSON object."""
-    fields: dict[str, Any] = {
-        "since": usage.since.isoformat(),
-        "until": usage.until.isoformat(),
-        "currency": usage.currency,
-        "complete": usage.complete,
-        "notes": list(usage.notes),
-        "rows": [_fields(usage, row) for row in usage.rows],
-    }
-    return json.dumps(fields)
+    return json.dumps(_as_object(usage))
+
+
+def as_yaml(usage: Usage) -> str:
+    """The same as YAML."""
+    return yaml_text(_as_object(usage))
 
 
 def as_csv(usage: Usage) -> str:
@@ -61,6 +58,17 @@ def as_table(usage: Usage) -> str:
         *([INCOMPLETE] if not all(row.complete for row in usage.rows) else []),
     ]
     return "\n".join([*aligned(lines, len(usage.by)), "", *notes])
+
+
+def _as_object(usage: Usage) -> dict[str, Any]:
+    return {
+        "since": usage.since.isoformat(),
+        "until": usage.until.isoformat(),
+        "currency": usage.currency,
+        "complete": usage.complete,
+        "notes": list(usage.notes),
+        "rows": [_fields(usage, row) for row in usage.rows],
+    }
 
 
 def _fields(usage: Usage, row: Row) -> dict[str, Any]:
