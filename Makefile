@@ -228,8 +228,8 @@ pythons: native ## collect all tests and run core and kube on each Python from 3
 image: native ## write the context of the image into dist/image; build it where BASE=NAME@sha256:… is given (TAG=kubeshare:dev)
 	@$(PYTHON) -m tools.image_context dist/image $(if $(BASE),--base $(BASE)) $(if $(TAG),--tag $(TAG))
 
-release: native ## build wheels, sdist, image context, chart, install.yaml, kubectl plugin and SBOM into dist/, and publish nothing (IMAGE=, URL= of the downloads)
-	$(PYTHON) -m tools.release $(if $(IMAGE),--image $(IMAGE)) $(if $(URL),--url $(URL))
+release: native ## build wheels, sdist, image context, chart, install.yaml, kubectl plugin, SBOM and signed provenance into dist/, and publish nothing (IMAGE=, URL= of the downloads, KEY= that signs, BUILDER=)
+	$(PYTHON) -m tools.release $(if $(IMAGE),--image $(IMAGE)) $(if $(URL),--url $(URL)) $(if $(KEY),--key $(KEY)) $(if $(BUILDER),--builder $(BUILDER))
 
 requirements: setup ## compile the pinned, hashed requirements anew
 	$(UV) pip compile -q --generate-hashes --no-header --python-version 3.11 requirements/uv.in -o requirements/uv.txt

@@ -2,9 +2,10 @@
 
 Wheels of KubeShare and of its lab, the sdist, the context of the container image (a tar of the
 ``Containerfile`` and all that it copies), the packaged Helm chart, all manifests as
-``install.yaml``, the kubectl plugin with its manifest for krew, and what it all consists of: a
-CycloneDX document and the licences. The version stands in ``kubeshare.__version__``; the changelog
-must have a section for it, or ``Unreleased`` for a trial.
+``install.yaml``, the kubectl plugin with its manifest for krew, what it all consists of (a
+CycloneDX document and the licences), and a signed statement of how each file was built. Without a
+key the statement is signed by one that is made for it and not kept. The version stands in
+``kubeshare.__version__``; the changelog must have a section for it, or ``Unreleased`` for a trial.
 """
 
 import argparse
@@ -14,15 +15,19 @@ import sys
 import tarfile
 import tempfile
 import zipfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final
 
 import yaml
+from msgspec import Struct
 from tools.image_context import ImageError, write_context
 
 from kubeshare import __version__
 from kubeshare.install import manifests
-from tools import krew, sbom
+from kubeshare.kube.clock import utc_now
+from kubeshare.kube.conditions import timestamp
+from tools import krew, provenance, sbom, signing
 
 ROOT: Final = Path(__file__).resolve().parents[1]
 CHART: Final = ROOT / "deploy" / "chart" / "kubeshare"
@@ -33,6 +38,8 @@ IN_THE_WHEEL: Final = {
     "kubeshare/policy_testing/__init__.py": "the conformance test of policies",
 }
 """Files of a wheel, and what is missing without them."""
+DRY_BUILDER: Final = "https://kubeshare.invalid/builders/dry-run"
+"""The builder where nobody says who builds; not an address."""
 NOT_IN_THE_WHEEL: Final = ("kubeshare/demo/", "kubeshare/fakegpu/", "kubeshare/lab/")
 
 
@@ -144,8 +151,72 @@ def contents(dist: Path) -> None:
     name.with_name(f"{name.name}-licences.txt").write_text(sbom.licence_list(__version__, found))
 
 
+class Signer(Struct, frozen=True):
+    """Who builds a release of which source, and signs the statement of it."""
+
+    source: provenance.Source
+    key: signing.PrivateKey
+    builder: str
+    dry: bool
+
+
+def signer_of(key: Path | None, builder: str | None, source: provenance.Source) -> Signer:
+    """Who signs: the key that is given, or one that is made for a dry run and not kept.
+
+    Raises:
+        ReleaseError: a key is given and the source has changes, or no builder is named.
+        SigningError: the key cannot be used.
+    """
+    if key is None:
+        return Signer(source, signing.new_key(), builder or DRY_BUILDER, dry=True)
+    if source.dirty:
+        raise ReleaseError("what is signed is a commit: commit or remove all changes first")
+    if not builder:
+        raise ReleaseError("a release that is signed names who builds it: BUILDER=https://…")
+    return Signer(source, signing.read_private_key(key.read_bytes()), builder, dry=False)
+
+
+def state_provenance(
+    dist: Path, files: Sequence[Path], signer: Signer, parameters: Mapping[str, str], began: str
+) -> str:
+    """Write the signed statement and the public key into ``dist``, and verify the files by them.
+
+    Returns:
+        what was verified, for people.
+
+    Raises:
+        SigningError: what was written does not verify.
+        ProvenanceError: the same.
+    """
+    pins = sorted((ROOT / "requirements").glob("*.txt"))
+    stated = provenance.statement(
+        *(files, signer.source, pins),
+        builder=signer.builder,
+        parameters=parameters,
+        began=began,
+        ended=timestamp(utc_now()),
+    )
+    name = f"kubeshare-{parameters['version']}"
+    written, public = dist / f"{name}.intoto.jsonl", dist / f"{name}.pub"
+    written.write_bytes(provenance.signed(stated, signer.key))
+    public.write_bytes(signing.pem(signer.key.public_key()))
+    key = signing.read_public_key(public.read_bytes())
+    found = provenance.verify(written.read_bytes(), key, files)
+    dirty = " with changes that no commit has" if signer.source.dirty else ""
+    kept = " that was made for this dry run" if signer.dry else ""
+    return (
+        f"verified: {len(files)} files, {provenance.described(found)}{dirty}, "
+        f"signed by key {signing.key_id(key)}{kept}"
+    )
+
+
 def _without_bytecode(member: tarfile.TarInfo) -> tarfile.TarInfo | None:
     return None if "__pycache__" in member.name else member
+
+
+def changed(path: Path, before: Mapping[Path, int]) -> bool:
+    """Whether a file is not the one of a time, by the times of modification then."""
+    return path.stat().st_mtime_ns != before.get(path)
 
 
 def main() -> int:
@@ -157,11 +228,15 @@ def main() -> int:
         default=f"https://kubeshare.invalid/v{__version__}",
         help="the folder from which krew will download the plugin",
     )
+    parser.add_argument("--key", type=Path, help="the private key that signs, in PEM")
+    parser.add_argument("--builder", help="a URI of who builds, for the statement")
     options = parser.parse_args()
     dist = ROOT / "dist"
+    began = timestamp(utc_now())
     before = {path: path.stat().st_mtime_ns for path in dist.glob("*")}
     try:
         section = changelog_section((ROOT / "CHANGELOG.md").read_text(), __version__)
+        signer = signer_of(options.key, options.builder, provenance.source_of(ROOT))
         print(f"release {__version__} (changelog: {section}), a dry run: nothing is published")
         build(ROOT, dist)
         build(ROOT / "packaging" / "lab", dist, "--wheel")
@@ -172,15 +247,23 @@ def main() -> int:
         (dist / "install.yaml").write_text(install_yaml(options.image))
         plugin(dist, wheel, options.url)
         contents(dist)
-    except (ReleaseError, krew.PluginError, sbom.LicenceError) as error:
+        built = [path for path in dist.glob("[!.]*") if path.is_file() and changed(path, before)]
+        parameters = {"version": __version__, "image": options.image, "url": options.url}
+        verified = state_provenance(dist, built, signer, parameters, began)
+    except (
+        *(ReleaseError, krew.PluginError, sbom.LicenceError),
+        *(provenance.ProvenanceError, signing.SigningError, OSError),
+    ) as error:
         print(f"release: {error}", file=sys.stderr)
         return 1
     for path in sorted(dist.iterdir()):
-        if path.stat().st_mtime_ns != before.get(path):
+        if changed(path, before):
             print(f"  dist/{path.name}  {path.stat().st_size / 1024:.0f} KiB")
+    print(verified)
     print(
         "next: tag the commit, build the image from its context, and upload the rest; before, say "
-        "where: make release IMAGE=REGISTRY/kubeshare@sha256:… URL=https://…"
+        "where and sign: make release IMAGE=REGISTRY/kubeshare@sha256:… URL=https://… "
+        "KEY=release.key BUILDER=https://…"
     )
     return 0
 
