@@ -125,6 +125,27 @@ def test_what_cannot_be_read_is_listed_and_the_rest_is_there(
     assert "programs/scheduler-1/log.txt" in files
 
 
+def test_programs_whose_ports_the_api_server_cannot_reach_are_not_waited_for_one_by_one(
+    server: FakeApiServer, tmp_path: Path
+) -> None:
+    for number in range(5):
+        program(server, f"silent-{number}", "n1")
+        path = f"/api/v1/namespaces/{NAMESPACE}/pods/silent-{number}:8080/proxy/metrics"
+        del server.discovery.texts[path]
+    server.inject(Fault.answer(503), verb="get", resource="pods/proxy", times=10)
+    files = gathered(server, tmp_path / "a.tar.gz")
+    asked = [each for each in server.requests if each.path.name.startswith("silent-")]
+    assert sum(each.resource == "pods/proxy" for each in asked) == gathering.MOST_SILENT
+    assert "programs/silent-4/log.txt" in files
+    assert "programs/silent-4/metrics.txt" not in files
+    [line] = [
+        each
+        for each in files["left-out.txt"].splitlines()
+        if each.startswith("programs/silent-4/metrics.txt: ")
+    ]
+    assert line.endswith("on port 8080: a NetworkPolicy has to admit the API server")
+
+
 def test_a_restarted_program_has_the_log_from_before(server: FakeApiServer, tmp_path: Path) -> None:
     program(server, "agent-1", "n1", restarts=3)
     assert "programs/agent-1/previous.txt" in gathered(server, tmp_path / "a.tar.gz")

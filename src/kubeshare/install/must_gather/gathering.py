@@ -18,7 +18,7 @@ from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 from kubeshare.install.must_gather.archive import Archive
 from kubeshare.install.must_gather.redaction import concerns_shares, has_share, redacted
 from kubeshare.kube.client.client import Client
-from kubeshare.kube.client.errors import ApiError
+from kubeshare.kube.client.errors import ApiError, UnreachableError
 from kubeshare.kube.resources import (
     CONFIG_MAPS,
     DAEMON_SETS,
@@ -39,6 +39,9 @@ MAX_NODES: Final = 20
 LOG_BYTES: Final = 4 << 20
 """Of one container, its last lines."""
 METRICS_BYTES: Final = 16 << 20
+MOST_SILENT: Final = 3
+"""Programs whose metrics do not arrive; no further ones are asked for, since each takes a while."""
+_FAILED: Final = 500
 _LOG_LINES: Final = 20_000
 _PROGRAMS: Final = "app.kubernetes.io/part-of=kubeshare,app.kubernetes.io/component"
 _OURS: Final = "app.kubernetes.io/part-of=kubeshare"
@@ -141,16 +144,18 @@ async def _programs(client: Client, archive: Archive, nodes: Sequence[str]) -> N
         "objects/programs.json",
         _json({"apiVersion": "v1", "kind": "List", "items": [_as_pod(each) for each in pods]}),
     )
+    silent = 0
     chosen = set(nodes) or _failing_first(pods)
     for pod in pods:
         node = pod.get("spec", {}).get("nodeName", "")
         if _is_of_node(pod) and node not in chosen:
             archive.leave_out(f"programs/{pod['metadata']['name']}", f"node {node} was not chosen")
         elif node:
-            await _program(client, archive, pod)
+            await _logs(client, archive, pod)
+            silent += not await _metrics(client, archive, pod, asks=silent < MOST_SILENT)
 
 
-async def _program(client: Client, archive: Archive, pod: Raw) -> None:
+async def _logs(client: Client, archive: Archive, pod: Raw) -> None:
     name = pod["metadata"]["name"]
     path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}"
     folder = f"programs/{name}"
@@ -162,8 +167,23 @@ async def _program(client: Client, archive: Archive, pod: Raw) -> None:
         if container.get("restartCount"):
             before = _Text(f"{path}/log", LOG_BYTES, query | {"previous": "true"})
             await _text(client, archive, f"{folder}/previous.txt", before)
-    metrics = _Text(f"{path}:{_PORT}/proxy/metrics", METRICS_BYTES)
-    await _text(client, archive, f"{folder}/metrics.txt", metrics)
+
+
+async def _metrics(client: Client, archive: Archive, pod: Raw, *, asks: bool) -> bool:
+    """Write the metrics of a program, which the API server reads from its port.
+
+    Returns:
+        whether the API server got an answer.
+    """
+    name = pod["metadata"]["name"]
+    written = f"programs/{name}/metrics.txt"
+    if not asks:
+        words = f"not asked for, since {MOST_SILENT} programs did not answer on port {_PORT}: "
+        archive.leave_out(written, words + "a NetworkPolicy has to admit the API server")
+        return False
+    path = f"/api/v1/namespaces/{NAMESPACE}/pods/{name}:{_PORT}/proxy/metrics"
+    error = await _text(client, archive, written, _Text(path, METRICS_BYTES))
+    return error is None or not (isinstance(error, UnreachableError) or error.status >= _FAILED)
 
 
 class _Text(Struct, frozen=True):
@@ -172,13 +192,15 @@ class _Text(Struct, frozen=True):
     query: Mapping[str, str] = {}
 
 
-async def _text(client: Client, archive: Archive, name: str, text: _Text) -> None:
+async def _text(client: Client, archive: Archive, name: str, text: _Text) -> ApiError | None:
+    """Write a text, or that it cannot be read; returns why."""
     try:
         answer = await client.read(text.path, limit=text.limit, **text.query)
     except ApiError as error:
         archive.leave_out(name, error.message)
-    else:
-        archive.add(name, answer.body)
+        return error
+    archive.add(name, answer.body)
+    return None
 
 
 def _as_pod(pod: Raw) -> Raw:
