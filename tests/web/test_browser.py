@@ -6,13 +6,15 @@ from typing import Any, Literal
 
 import pytest
 from axe_playwright_python.sync_playwright import Axe
-from playwright.sync_api import Browser, Page, expect
+from playwright.sync_api import Browser, Page, Route, expect
 
 from deadlines import DEADLINE_S
+from fakes import manifests
 from fakes.web import Served, large_cluster, served, small_cluster
-from fakes.web.cluster import add_share, add_vgpu
+from fakes.web.cluster import add_share, add_vgpu, ago
 from fakes.web.rights import rights
-from kubeshare.api.types.v1 import GPUNODES, SHAREPODS
+from kubeshare.api.types.share_usage import SHARE_USAGES
+from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("chromium")]
 
@@ -233,6 +235,98 @@ def test_the_focus_stays_where_it_is_when_a_row_changes(tab: Page, changing: Ser
     changing.do(changing.api.change, GPUNODES, "gpu-b", "", _fail_last)
     expect(tab.locator(".table .body [role=row]").nth(1)).to_contain_text("1 unhealthy")
     expect(tab.get_by_role("link", name="gpu-b")).to_be_focused()
+
+
+def test_use_over_time_is_a_line_with_words(tab: Page, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("kubeshare.web.lookups._USAGE_SECONDS", 0)
+
+    def use(minutes: int) -> Callable[[dict[str, Any]], None]:
+        def change(usage: dict[str, Any]) -> None:
+            usage["status"]["observedAt"] = ago(minutes=4 - minutes)
+            usage["status"]["durationNs"] += minutes * 60 * 10**9
+            usage["status"]["shares"][0]["usedNs"] += minutes * 54 * 10**9
+
+        return change
+
+    with served(small_cluster()) as page:
+        open_page(tab, page, "pods/SharePod/research/train-bert")
+        expect(tab.locator("main")).to_contain_text("0.6 on average")
+        expect(tab.locator(".sparkline")).to_have_count(0)
+        page.do(page.api.change, SHARE_USAGES, "g", "research", use(3))
+        go(tab, "nodes/gpu-a")
+        line = tab.get_by_role("img", name="Use over time: 0.6 to 0.9 in 89 min, at last 0.9")
+        expect(line).to_have_count(1)
+        go(tab, "pods/SharePod/research/train-bert")
+        expect(line).to_be_visible()
+        expect(tab.locator("dd", has=line)).to_contain_text("0.6 to 0.9 in 89 min, at last 0.9")
+        assert Axe().run(tab).response["violations"] == []
+
+
+def test_a_vgpu_whose_gpu_is_not_known_is_named_once(tab: Page) -> None:
+    server = small_cluster()
+    held = add_share(server, "vision", "x", "0.1", 1, "gpu-c", "mine")
+    server.seed(VGPUS, manifests.vgpu("made", "gpu-c", held, phase="Creating", gpuid="mine"))
+    with served(server) as page:
+        open_page(tab, page, "nodes/gpu-c")
+        card = tab.locator("section", has=tab.get_by_role("heading", name="mine"))
+        expect(card.locator("h2")).to_contain_text("mine")
+        expect(card.locator(".ids")).not_to_contain_text("mine")
+
+
+def test_a_tab_that_is_open_for_a_day_does_not_grow(tab: Page, page: Served) -> None:
+    """Three thousand changes and heartbeats, through the real code, leave nothing behind."""
+    open_page(tab, page)
+    script = """async (count) => {
+      const { state } = await import("/static/js/state.js");
+      const row = state.tables.nodes.get("gpu-b");
+      for (let number = 0; number < count; number += 1) {
+        const gone = number % 2 ? ["gpu-x"] : [];
+        const rows = number % 2 ? [] : [row, { ...row, id: "gpu-x" }];
+        const revision = state.revision + 1;
+        state.onEvent("change", { revision, tables: { nodes: { rows, gone } } });
+        state.onEvent("beat", { stale: [] });
+        if (number % 500 === 0) await new Promise((done) => setTimeout(done));
+      }
+      return state.tables.nodes.size;
+    }"""
+    session = tab.context.new_cdp_session(tab)
+
+    def heap_bytes() -> int:
+        session.send("HeapProfiler.collectGarbage")
+        return int(session.send("Runtime.getHeapUsage")["usedSize"])
+
+    assert tab.evaluate(script, 500) == 3
+    before = heap_bytes()
+    assert tab.evaluate(script, 3_000) == 3
+    # One that kept them would have grown by more.
+    assert heap_bytes() - before < 1 << 18
+
+
+def test_changes_are_bounded_while_everything_is_read(tab: Page, page: Served) -> None:
+    open_page(tab, page)
+    held: list[Route] = []
+
+    def hold_the_first(route: Route) -> None:
+        if held:
+            route.continue_()
+        held.append(route)
+
+    tab.route("**/api/tables", hold_the_first)
+    waits = """async (count) => {
+      const { state } = await import("/static/js/state.js");
+      state.refresh();
+      const row = { ...state.tables.nodes.get("gpu-b"), state: "NotReady" };
+      for (let number = 1; number <= count; number += 1) {
+        const tables = { nodes: { rows: [row], gone: [] } };
+        state.onEvent("change", { revision: state.revision + number, tables });
+      }
+      return state.pending.length;
+    }"""
+    assert tab.evaluate(waits, 10_000) <= 256
+    wait_for(tab, lambda: len(held) == 1)
+    held[0].continue_()
+    wait_for(tab, lambda: len(held) == 2)
+    expect(tab.locator(".table .body [role=row]").nth(1)).not_to_contain_text("NotReady")
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])

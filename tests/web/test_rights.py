@@ -3,9 +3,11 @@
 import pytest
 
 from deadlines import eventually
-from fakes.web import served, small_cluster
+from fakes import manifests
+from fakes.web import Served, served, small_cluster
 from fakes.web.cluster import add_plain_pod, add_share, add_vgpu
 from fakes.web.rights import rights
+from kubeshare.api.types.v1 import VGPUS
 from kubeshare.explain.errors import NotInstalledError
 from kubeshare.kube.client.errors import UnreachableError
 from kubeshare.kube.resources import PODS
@@ -121,3 +123,22 @@ def test_a_vgpu_that_only_others_use_does_not_show_the_gpuid_that_they_chose() -
     with served(server, rights=user, home="research") as page:
         gpus = page.read("/api/nodes/gpu-c")["gpus"]
         assert [gpu["gpuid"] for gpu in gpus] == ["", "", "vgpu-c2", "vgpu-c3"]
+
+
+def test_a_vgpu_without_a_known_gpu_has_no_label_that_a_stranger_chose() -> None:
+    server = small_cluster()
+    held = add_share(server, "vision", "x", "0.1", 1, "gpu-c", "chosen")
+    unknown = manifests.vgpu("made", "gpu-c", held, phase="Creating", gpuid="chosen")
+    server.seed(VGPUS, unknown)
+
+    def labels(page: Served) -> tuple[str, str]:
+        row = page.rows("nodes")["gpu-c"]["gpus"][-1]
+        shown = page.read("/api/nodes/gpu-c")["gpus"][-1]
+        assert shown["row"]["label"] == row["label"]
+        return row["label"], shown["gpuid"]
+
+    with served(server) as page:
+        assert labels(page) == ("chosen", "chosen")
+    with served(server, rights=rights("research", cluster=True), home="research") as page:
+        assert labels(page) == ("vGPU of others", "")
+        assert "chosen" not in page.get("/api/tables").text + page.get("/api/nodes/gpu-c").text

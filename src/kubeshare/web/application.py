@@ -105,10 +105,12 @@ class Pages:
         if row is None:
             raise HTTPException(404, f"no GPUs are known of a node {name}")
         gpus = self._tables.gpus(name)
-        found = {each.namespace for gpu in gpus if gpu.vgpu for each in gpu.vgpu.status.holders}
+        pods: dict[str, set[str]] = {}
+        for each in (one for gpu in gpus if gpu.vgpu for one in gpu.vgpu.status.holders):
+            pods.setdefault(each.namespace, set()).add(each.name)
         used: dict[tuple[str, str], Use] = {}
-        for namespace in filter(self._sources.names, sorted(found)):
-            used |= await self._lookups.used(namespace)
+        for namespace in filter(self._sources.names, sorted(pods)):
+            used |= await self._lookups.used(namespace, pods[namespace])
         pages = [gpu_page(gpu, self._sources.names, used) for gpu in gpus]
         gpunode = self._sources.gpunodes.get(name)
         driver = gpunode.spec.driver_version if gpunode else ""
@@ -132,7 +134,7 @@ class Pages:
         if row is None:
             words = f"no {kind} {namespace}/{name} asks for a share, or you may not see it"
             raise HTTPException(404, words)
-        used = await self._lookups.used(namespace)
+        used = await self._lookups.used(namespace, [name])
         return _json({"row": row, "used": used.get((namespace, name))})
 
     async def events(self, request: Request) -> Response:

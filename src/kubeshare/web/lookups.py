@@ -7,7 +7,7 @@ for a moment: however many pages are open, the API server is asked once.
 import asyncio
 import time
 from collections import OrderedDict
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from heapq import nlargest
 from typing import Final, Generic, TypeVar
 
@@ -20,7 +20,8 @@ from kubeshare.kube.client.errors import ApiError
 from kubeshare.kube.meta import ObjectMeta
 from kubeshare.kube.resources import EVENTS
 from kubeshare.web.sources import Sources
-from kubeshare.web.views.nodes import Use
+from kubeshare.web.use_history import Account, UseHistory
+from kubeshare.web.views.nodes import Span, Use
 
 T = TypeVar("T")
 
@@ -129,6 +130,7 @@ class Lookups:
         self._sources = sources
         self._events = Remembered(self._read_events, _EVENTS_SECONDS)
         self._usage = Remembered(self._read_usage, _USAGE_SECONDS)
+        self._history = UseHistory()
 
     async def events(self, namespace: str = "", name: str = "") -> list[EventRow]:
         """The latest events, of all that is KubeShare's or of one object.
@@ -139,12 +141,17 @@ class Lookups:
         """
         return await self._events.get(f"{namespace}/{name}")
 
-    async def used(self, namespace: str) -> dict[tuple[str, str], Use]:
-        """Namespace and name of each running pod → its use; those that are known."""
+    async def used(self, namespace: str, pods: Collection[str]) -> dict[tuple[str, str], Use]:
+        """Namespace and name of these pods → their use; those that run and are known."""
         try:
-            return await self._usage.get(namespace)
+            accounts = await self._usage.get(namespace)
         except (ApiError, TimeoutError):
             return {}
+        return {
+            (namespace, pod): _use(account, self._history.spans((namespace, pod), account))
+            for pod in pods
+            if (account := accounts.get(pod))
+        }
 
     async def _read_events(self, where: str) -> list[EventRow]:
         namespace, _, name = where.partition("/")
@@ -159,9 +166,10 @@ class Lookups:
             found = nlargest(MOST_EVENTS, [*found, *listed.items], key=lambda row: row.at)
         return found
 
-    async def _read_usage(self, namespace: str) -> dict[tuple[str, str], Use]:
-        listed = await self._client.list_each(SHARE_USAGES, _used, namespace)
-        return {(namespace, pod): use for pod, use in filter(None, listed.items)}
+    async def _read_usage(self, namespace: str) -> dict[str, Account]:
+        """The accounts of the running pods of a namespace, by their names."""
+        listed = await self._client.list_each(SHARE_USAGES, _account, namespace)
+        return {account.pod: account for account in filter(None, listed.items)}
 
 
 def _row(event: Event) -> EventRow:
@@ -177,11 +185,19 @@ def _row(event: Event) -> EventRow:
     )
 
 
-def _used(usage: ShareUsage) -> tuple[str, Use] | None:
-    """The pod of a running grant, and its use since it began; None for another one."""
+def _account(usage: ShareUsage) -> Account | None:
+    """The account of a running grant; None for another one."""
     status = usage.status
     if status.ended or not status.duration_ns:
         return None
-    used = sum(share.used_ns for share in status.shares)
-    hundredths = round(used * 100 / status.duration_ns)
-    return status.pod, Use(format_share(hundredths * MICROS // 100), status.observed_at)
+    used_ns = sum(share.used_ns for share in status.shares)
+    return Account(
+        *(status.pod, status.grant, status.started_at, status.observed_at),
+        used_ns=used_ns,
+        duration_ns=status.duration_ns,
+    )
+
+
+def _use(account: Account, spans: tuple[Span, ...]) -> Use:
+    hundredths = round(account.used_ns * 100 / account.duration_ns)
+    return Use(format_share(hundredths * MICROS // 100), account.observed, spans)

@@ -152,7 +152,7 @@ class Tables:
         """The row of a node; None for one without GPUs."""
         gpus = self.gpus(name)
         node = self._sources.nodes.get(name)
-        return node_row(name, node, gpus) if gpus else None
+        return node_row(name, node, gpus, self._sources.names) if gpus else None
 
     def _subscribe(self) -> None:
         sources = self._sources

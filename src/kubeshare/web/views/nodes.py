@@ -9,6 +9,8 @@ from kubeshare.api.types.v1 import VGPU, GPUDevice, GPUNode, Holder
 from kubeshare.api.vgpu_readiness import failure
 from kubeshare.core.natural_sort import natural
 
+NO_LABEL = "vGPU of others"
+
 Names = Callable[[str], bool]
 """Whether the objects of a namespace are named to who looks."""
 
@@ -17,7 +19,8 @@ class GPURow(Struct, frozen=True, kw_only=True, rename="camel", omit_defaults=Tr
     """A GPU of a node.
 
     Attributes:
-        label: ``GPU0``, or the GPUID while the GPU of a vGPU is not known.
+        label: ``GPU0``; while the GPU of a vGPU is not known the GPUID, or :data:`NO_LABEL` where
+            it is hidden from who looks.
         state: ``free``, ``idle``, ``shared``, ``whole``, ``creating``, ``unhealthy`` or, where the
             user sees nothing but their own shares, ``partly seen``.
         message: what is wrong with it; "" if nothing is.
@@ -45,11 +48,23 @@ class NodeRow(Struct, frozen=True, kw_only=True, rename="camel"):
     gpus: tuple[GPURow, ...]
 
 
+class Span(Struct, frozen=True, gc=False):
+    """The GPUs that a pod used on average between two times (RFC 3339), in millionths."""
+
+    start: str
+    end: str
+    micros: int
+
+
 class Use(Struct, frozen=True):
-    """The GPUs that a pod used on average, from its start until a time (RFC 3339)."""
+    """The GPUs that a pod used on average, from its start until a time (RFC 3339).
+
+    ``spans`` are those of this time that are known, the last one at the end.
+    """
 
     share: str
     at: str
+    spans: tuple[Span, ...] = ()
 
 
 class ShareRow(Struct, frozen=True, kw_only=True, rename="camel"):
@@ -115,22 +130,21 @@ def gpus_of(gpunode: GPUNode | None, vgpus: Iterable[VGPU]) -> list[Gpu]:
     return [*found, *(Gpu(None, vgpu) for vgpu in rest)]
 
 
-def node_row(name: str, node: Node | None, gpus: Sequence[Gpu]) -> NodeRow:
+def node_row(name: str, node: Node | None, gpus: Sequence[Gpu], names: Names) -> NodeRow:
     """The row of a node."""
     models = dict.fromkeys(filter(None, map(model_of, gpus)))
-    return NodeRow(
-        id=name, state=_state(node), models=tuple(models), gpus=tuple(map(gpu_row, gpus))
-    )
+    rows = tuple(gpu_row(gpu, names) for gpu in gpus)
+    return NodeRow(id=name, state=_state(node), models=tuple(models), gpus=rows)
 
 
-def gpu_row(gpu: Gpu) -> GPURow:
-    """The row of a GPU."""
+def gpu_row(gpu: Gpu, names: Names) -> GPURow:
+    """The row of a GPU; ``names`` is whether the shares of a namespace are named."""
     device, vgpu = gpu.device, gpu.vgpu
     holders = vgpu.status.holders if vgpu else ()
     total = device.memory_bytes if device else vgpu.spec.memory_bytes if vgpu else 0
     state, message = _gpu_state(gpu)
     return GPURow(
-        label=f"GPU{device.index}" if device else vgpu.gpuid if vgpu else "",
+        label=f"GPU{device.index}" if device else _gpuid(vgpu, names) or NO_LABEL,
         state=state,
         message=message,
         request_micros=sum(each.request_micros for each in holders),
@@ -153,10 +167,10 @@ def gpu_page(gpu: Gpu, names: Names, used: Mapping[tuple[str, str], Use]) -> GPU
     named = [each for each in holders if names(each.namespace)]
     others = [each for each in holders if not names(each.namespace)]
     return GPUPage(
-        row=gpu_row(gpu),
+        row=gpu_row(gpu, names),
         uuid=device.uuid if device else vgpu.spec.uuid if vgpu else "",
         model=model_of(gpu),
-        gpuid=vgpu.gpuid if vgpu and _may_read_gpuid(vgpu, named) else "",
+        gpuid=_gpuid(vgpu, names),
         phase=vgpu.status.phase if vgpu else "",
         shares=tuple(_rows(named, used)),
         others=OtherShares(
@@ -172,9 +186,12 @@ def model_of(gpu: Gpu) -> str:
     return gpu.device.model if gpu.device else gpu.vgpu.spec.model if gpu.vgpu else ""
 
 
-def _may_read_gpuid(vgpu: VGPU, named: Sequence[Holder]) -> bool:
-    """A GPUID may be chosen by its first user: it is hidden where all users are strangers."""
-    return not vgpu.status.holders or bool(named)
+def _gpuid(vgpu: VGPU | None, names: Names) -> str:
+    """The GPUID, which its first user may have chosen: "" where all users are strangers."""
+    if vgpu is None:
+        return ""
+    holders = vgpu.status.holders
+    return vgpu.gpuid if not holders or any(names(each.namespace) for each in holders) else ""
 
 
 def _rows(holders: Iterable[Holder], used: Mapping[tuple[str, str], Use]) -> Iterator[ShareRow]:

@@ -3,6 +3,7 @@
 import { follow, readJson } from "./connection.js";
 
 const RETRY_MS = 2000;
+const MOST_PENDING = 256; // of more, everything is read once more instead
 
 class State extends EventTarget {
   constructor() {
@@ -26,8 +27,18 @@ class State extends EventTarget {
   onEvent(name, data) {
     if (name === "hello" || name === "refresh") this.refresh();
     else if (name === "beat") this.update({ stale: data.stale });
-    else if (this.pending) this.pending.push(data);
+    else if (this.pending) this.keep(data);
     else this.apply(data);
+  }
+
+  /** Keeps a change until everything is read; however long that takes, only so many. */
+  keep(data) {
+    if (this.pending.length < MOST_PENDING) {
+      this.pending.push(data);
+      return;
+    }
+    this.pending = [];
+    this.again = true;
   }
 
   onLost(error) {

@@ -4,6 +4,7 @@ import { path, readJson, readText } from "../connection.js";
 import { element, facts, fill, table } from "../dom.js";
 import { count, memory, share, use } from "../format.js";
 import { badge, gpuState, models, podLink } from "../rows.js";
+import { sparkline } from "../sparkline.js";
 import { state } from "../state.js";
 
 const COLUMNS = ["Pod", "Request", "Limit", "Memory", "Labels", "Use"];
@@ -60,7 +61,7 @@ function gpu(found) {
   const total = row.memoryTotalBytes || 0;
   return element("section", { class: "card" },
     element("h2", {}, row.label, " ", badge(row.state, gpuState(row))),
-    element("p", { class: "quiet ids" }, [found.model, found.gpuid && `vGPU ${found.gpuid}`, found.uuid]
+    element("p", { class: "quiet ids" }, [found.model, found.gpuid !== row.label && found.gpuid && `vGPU ${found.gpuid}`, found.uuid]
       .filter(Boolean).join(" · ")),
     row.message && element("p", { class: "problem" }, row.message),
     meter(found),
@@ -84,7 +85,7 @@ function shareCells(found) {
     share(found.limitMicros),
     memory(found.memoryBytes),
     labels.join(", ") || "–",
-    use(found.used) || (found.started ? "not known yet" : "not started"),
+    [use(found.used) || (found.started ? "not known yet" : "not started"), found.used && sparkline(found.used.spans)],
   ];
 }
 

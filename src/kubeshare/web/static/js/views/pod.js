@@ -5,6 +5,7 @@ import { element, facts, fill } from "../dom.js";
 import { explanation } from "../explanation.js";
 import { age, use } from "../format.js";
 import { badge, nodeLink } from "../rows.js";
+import { sparkline, spanWords } from "../sparkline.js";
 import { eventTable } from "./events.js";
 
 export function podView(kind, namespace, name) {
@@ -36,6 +37,11 @@ async function into(place, url, show) {
   }
 }
 
+function over(spans) {
+  const drawn = sparkline(spans);
+  return drawn && element("span", {}, drawn, ` ${spanWords(spans)}`);
+}
+
 function facing({ row, used }) {
   return [
     facts([
@@ -47,6 +53,7 @@ function facing({ row, used }) {
       ["Limit", row.limit],
       ["Memory", row.memory],
       ["Use", use(used)],
+      ["Use over time", used && over(used.spans)],
       ["Age", age(row.created)],
     ]),
     row.message && element("p", { class: row.state === "waiting" ? "problem" : "" },
