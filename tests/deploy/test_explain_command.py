@@ -10,7 +10,8 @@ import yaml
 
 from fakes import manifests as fakes
 from kubeshare.cli.main import main
-from kubeshare.lab.control_plane.api_server import ApiServer
+from kubeshare.lab.control_plane.api_server import ApiServer, wait_until
+from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.apiserver
 
@@ -100,3 +101,40 @@ def test_who_may_edit_one_namespace_is_told_what_he_may_not_read_and_nothing_of_
     assert "Traceback" not in written.out + written.err
     assert "you may not list all vgpus, gpunodes, nodes, pods" in written.err
     assert "ClusterRole kubeshare-explain" in written.err
+
+
+def test_the_role_for_it_gives_what_it_reads(  # noqa: PLR0917 - fixtures
+    cluster: ApiServer,
+    namespace: str,
+    node: str,
+    editor: Path,
+    create: Callable[[dict[str, Any]], str],
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    create(a_sharepod("mine", request="0.5"))
+    user, role = f"editor-{namespace}", "kubeshare-explain"
+    cluster.kubectl("create", "clusterrolebinding", user, f"--clusterrole={role}", f"--user={user}")
+
+    # Elsewhere a controller makes this a part of the roles view and edit.
+    view = ("--clusterrole=system:aggregate-to-view", f"--user={user}", "-n", namespace)
+    cluster.kubectl("create", "rolebinding", "view-of-test", *view)
+
+    def may_list(what: str) -> bool:
+        try:
+            cluster.kubectl("auth", "can-i", "list", what, f"--as={user}", "-n", namespace)
+        except LabError:
+            return False
+        return True
+
+    wait_until(lambda: may_list("nodes") and may_list("resourcequotas"), "the rights")
+    options = ["-n", namespace, "--kubeconfig", str(editor), "-o", "json"]
+    try:
+        code = main(["explain", "mine", *options])
+    finally:
+        cluster.kubectl("delete", "clusterrolebinding", user)
+    written = capsys.readouterr()
+    assert code == 0, written.err
+    explained = json.loads(written.out)
+    assert explained["node"] == node
+    # Here is no scheduler, and the user may know that.
+    assert "there is no Deployment kubeshare-scheduler" in explained["policyNote"]
