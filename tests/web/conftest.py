@@ -6,7 +6,7 @@ import pytest
 from playwright.sync_api import Browser, Page, sync_playwright
 
 from fakes.web import Served, served, small_cluster
-from fakes.web.browser import ARGUMENTS, CHROMIUM
+from fakes.web.browser import ARGUMENTS, CHROMIUM, new_tab
 
 
 @pytest.fixture(scope="module")
@@ -35,10 +35,10 @@ def browser() -> Iterator[Browser]:
 @pytest.fixture
 def tab(browser: Browser) -> Iterator[Page]:
     """A tab that fails the test if a script throws, or breaks the page's security policy."""
-    context = browser.new_context(viewport={"width": 1200, "height": 760})
-    opened, problems = context.new_page(), list[str]()
+    opened = new_tab(browser, viewport={"width": 1200, "height": 760})
+    problems: list[str] = []
     opened.on("pageerror", lambda error: problems.append(str(error)))
     opened.on("console", lambda told: problems.append(told.text) if told.type == "error" else None)
     yield opened
-    context.close()
+    opened.context.close()
     assert not problems

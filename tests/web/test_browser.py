@@ -11,6 +11,7 @@ from playwright.sync_api import Browser, Page, Route, expect
 from deadlines import DEADLINE_S
 from fakes import manifests
 from fakes.web import Served, large_cluster, served, small_cluster
+from fakes.web.browser import new_tab
 from fakes.web.cluster import add_share, add_vgpu, ago
 from fakes.web.rights import rights
 from kubeshare.api.types.share_usage import SHARE_USAGES
@@ -146,20 +147,19 @@ def _fail_last(gpunode: dict[str, Any]) -> None:
 
 
 def test_a_server_that_has_ended_is_said_so(browser: Browser) -> None:
-    tab = browser.new_page()
+    tab = new_tab(browser)
     with served(small_cluster()) as page:
         open_page(tab, page)
     expect(tab.locator("#connection")).to_contain_text("does not answer: has it ended?")
     expect(tab.locator(".table .body [role=row]")).to_have_count(3)
-    tab.close()
+    tab.context.close()
 
 
 def test_without_the_token_it_says_what_to_open(browser: Browser, page: Served) -> None:
-    context = browser.new_context()
-    tab = context.new_page()
+    tab = new_tab(browser)
     tab.goto(page.url.partition("#")[0])
     expect(tab.locator("main")).to_contain_text("open the whole URL that `kubeshare web` printed")
-    context.close()
+    tab.context.close()
 
 
 def test_the_token_leaves_the_url_and_a_reload_needs_it_no_more(tab: Page, page: Served) -> None:

@@ -36,7 +36,9 @@ def test_it_prints_its_url_and_ends_at_once_with_open_streams(number: signal.Sig
         assert words == "The page is at"
         origin, _, token = url.partition("/#token=")
         headers = {"authorization": f"Bearer {token}"}
-        with httpx2.stream("GET", f"{origin}/api/stream", headers=headers) as response:
+        with httpx2.stream(
+            "GET", f"{origin}/api/stream", headers=headers, timeout=DEADLINE_S
+        ) as response:
             assert response.status_code == 200
             process.send_signal(number)
             assert process.wait(DEADLINE_S) == 0

@@ -149,10 +149,10 @@ def test_too_many_pages_are_told_so_and_one_that_leaves_makes_room(changing: Ser
 
 
 def events(response: Any) -> Any:
-    """The events of a stream: name and data."""
+    """The events of a stream: name and data. Those that only show that it lives are left out."""
     lines = response.iter_lines()
     for line in lines:
-        if line.startswith("event: "):
+        if line.startswith("event: ") and line != "event: beat":
             yield line.removeprefix("event: "), json.loads(next(lines).removeprefix("data: "))
 
 

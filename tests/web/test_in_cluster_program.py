@@ -45,7 +45,10 @@ def test_it_is_ready_says_what_is_away_and_ends_at_sigterm() -> None:
     with started(page, health) as process:
         eventually(lambda: is_ready(health), "the page is ready")
         with httpx2.Client(
-            base_url=f"http://127.0.0.1:{page}", headers=HEADERS, trust_env=False
+            base_url=f"http://127.0.0.1:{page}",
+            headers=HEADERS,
+            trust_env=False,
+            timeout=DEADLINE_S,
         ) as http:
             assert "KubeShare" in http.get("/").text
             assert http.get("/api/tables").status_code == 401

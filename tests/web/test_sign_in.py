@@ -8,6 +8,7 @@ from playwright.sync_api import Browser, Page, expect
 
 from deadlines import DEADLINE_S
 from fakes.web import small_cluster
+from fakes.web.browser import new_tab
 from fakes.web.rights import rights
 from fakes.web.tokens import InCluster, TokenApiServer, served_in_cluster
 
@@ -31,7 +32,7 @@ def sign_in(tab: Page, token: str) -> None:
 
 def test_a_token_is_asked_for_and_forgotten(page: InCluster, browser: Browser) -> None:
     # A refused request is an error on the console of Chromium, so this has a tab of its own.
-    tab = browser.new_context().new_page()
+    tab = new_tab(browser)
     origin = str(page.http.base_url)
     tab.goto(origin)
     expect(tab.locator("h1")).to_have_text("Sign in")
@@ -53,7 +54,7 @@ def test_a_token_is_asked_for_and_forgotten(page: InCluster, browser: Browser) -
 
 
 def test_a_viewer_of_one_namespace_names_it(page: InCluster, browser: Browser) -> None:
-    tab = browser.new_context(extra_http_headers={"authorization": "Bearer ann"}).new_page()
+    tab = new_tab(browser, extra_http_headers={"authorization": "Bearer ann"})
     tab.goto(str(page.http.base_url))  # as through a proxy that adds the token
     expect(tab.locator(".notice")).to_contain_text("You see namespace default.")
     assert Axe().run(tab).violations_count == 0

@@ -131,4 +131,6 @@ def test_idle_is_said_when_no_queue_has_work(
     work.do("launch", 1, 50_000, 1)
     connection.send(MessageType.WATCH, 0, session.page.epoch(0))
     connection.expect(MessageType.IDLE)
-    assert machine.gpu()["busy_ns"] == (350 if queues == 1 else 300) * MILLISECOND_NS
+    # Side by side they take 300 ms, and longer where the second one was launched late.
+    least = 350 if queues == 1 else 300
+    assert least * MILLISECOND_NS <= machine.gpu()["busy_ns"] <= 350 * MILLISECOND_NS

@@ -11,6 +11,7 @@ from kubeshare import fakegpu
 pytestmark = pytest.mark.native
 
 MILLISECOND_NS = 1_000_000
+READY, NOT_READY = "CUDA_SUCCESS", "CUDA_ERROR_NOT_READY"
 
 STREAMS = """
     streams = [good(d.cuStreamCreate(1)) for _ in range(4)]
@@ -36,31 +37,32 @@ def run(folder: Path, queues: int, script: str, connections: str = "") -> tuple[
 
 
 LONG_AND_SHORT = """
-    launch(1_000_000, streams[0])
+    launch({long_us}, streams[0])
     launch(10_000, streams[1])
     good(d.cuStreamSynchronize(streams[1]))
     answer = d.cuStreamQuery(streams[0])[0].name
-    good(d.cuCtxSynchronize())
 """
+WITHOUT_END_US = 120_000_000
+"""Of a kernel that ends with its process, which a busy machine may hold up for seconds."""
 
 
 def test_kernels_of_different_queues_run_side_by_side(tmp_path: Path) -> None:
-    assert run(tmp_path, 8, LONG_AND_SHORT) == ("CUDA_ERROR_NOT_READY", 1000)
+    answer, _ = run(tmp_path, 8, LONG_AND_SHORT.format(long_us=WITHOUT_END_US))
+    assert answer == NOT_READY
 
 
 @pytest.mark.parametrize("queues", [0, 1])
 def test_kernels_of_one_queue_run_one_after_another(tmp_path: Path, queues: int) -> None:
-    assert run(tmp_path, queues, LONG_AND_SHORT) == ("CUDA_SUCCESS", 1010)
+    assert run(tmp_path, queues, LONG_AND_SHORT.format(long_us=100_000)) == (READY, 110)
 
 
-EVENT_OF_AN_IDLE_STREAM = """
-    launch(2_000_000, streams[0])
+EVENT_OF_AN_IDLE_STREAM = f"""
+    launch({WITHOUT_END_US}, streams[0])
     answer = []
     for stream in streams[1:]:
         good(d.cuEventRecord(event, stream))
         answer.append(d.cuEventQuery(event)[0].name)
 """
-READY, NOT_READY = "CUDA_SUCCESS", "CUDA_ERROR_NOT_READY"
 
 
 @pytest.mark.parametrize(
@@ -128,10 +130,13 @@ def test_an_event_of_a_context_is_after_all_its_streams(tmp_path: Path, queues: 
     script = """
     start = good(d.cuEventCreate(0))
     good(d.cuEventRecord(start, streams[0]))
+    word = ctypes.c_uint32(0)
     for number, stream in enumerate(streams):
+        good(d.cuStreamWaitValue32(stream, ctypes.addressof(word), 1, 0))
         launch(100_000 * (4 - number), stream)
     good(d.cuCtxRecordEvent(context, event))
     pending = d.cuEventQuery(event)[0].name
+    word.value = 1
     good(d.cuStreamWaitEvent(streams[3], event, 0))
     launch(1_000, streams[3])
     good(d.cuEventSynchronize(event))
@@ -141,7 +146,7 @@ def test_an_event_of_a_context_is_after_all_its_streams(tmp_path: Path, queues: 
     """
     answer, busy_ms = run(tmp_path, queues, script)
     assert answer == [NOT_READY, [READY] * 3, True]
-    assert busy_ms == {2: 601, 8: 401}[queues]
+    assert {2: 601, 8: 401}[queues] <= busy_ms <= 1001
 
 
 def test_events_keep_their_time_when_their_places_are_used_again(tmp_path: Path) -> None:
@@ -173,16 +178,16 @@ def test_a_thousand_kernels_of_all_queues_wait_then_a_launch_does(tmp_path: Path
 
 
 def test_processes_take_turns_whatever_their_queues(tmp_path: Path) -> None:
-    script = """
+    script = f"""
     for stream in streams:
-        launch(2_000_000, stream)
+        launch({WITHOUT_END_US}, stream)
     elsewhere("launch(100_000); good(d.cuCtxSynchronize()); answer = 0")
-    busy = d.cuStreamQuery(streams[0])[0].name
-    good(d.cuCtxSynchronize())
-    answer = busy
+    answer = d.cuStreamQuery(streams[0])[0].name
     """
     answer, busy_ms = run(tmp_path, 8, script)
     assert answer == NOT_READY
-    processes = fakegpu.stat(tmp_path).gpus[0].processes
-    assert min(process.busy_ns for process in processes) == 100 * MILLISECOND_NS
-    assert 2100 <= busy_ms < 2200
+    shares = [
+        process.busy_ns / MILLISECOND_NS for process in fakegpu.stat(tmp_path).gpus[0].processes
+    ]
+    assert min(shares) == 100
+    assert sum(shares) == busy_ms
