@@ -14,6 +14,7 @@
 #include <linux/filter.h>
 #include <linux/seccomp.h>
 #include <pthread.h>
+#include <sched.h>
 #include <stddef.h>
 #include <stdio.h>
 #include <stdlib.h>
@@ -44,12 +45,17 @@ static void store_far_away(void) {
     }
 }
 
+/* Where both threads have one processor, a round would else take all of a thread's time slice. */
+#define TURNS_BETWEEN_YIELDS 64
+
 static void *launch(void *mark_of_thread) {
     struct ks_mark *_Atomic *own = mark_of_thread;
     struct ks_mark *mark = ks_marks_own();
     atomic_store_explicit(&mark->cell, 0, memory_order_relaxed);
     atomic_store(own, mark);
-    while (!atomic_load_explicit(&is_over, memory_order_relaxed)) {
+    for (unsigned turn = 1; !atomic_load_explicit(&is_over, memory_order_relaxed); turn++) {
+        if (turn % TURNS_BETWEEN_YIELDS == 0)
+            sched_yield();
         store_far_away();
         ks_mark_inside(mark, 1);
         if (atomic_load(&gate) == KS_GATE_OPEN) {
@@ -85,11 +91,11 @@ static int close_and_open(int rounds) {
         atomic_store(&gate, KS_GATE_OPEN);
         const uint64_t before = atomic_load(&passed);
         while (atomic_load(&passed) == before)
-            ;
+            sched_yield();
         atomic_store(&gate, KS_GATE_CLOSED);
         ks_marks_barrier();
-        while (ks_is_launching(0))
-            inside++;
+        for (; ks_is_launching(0); inside++)
+            sched_yield();
         const uint64_t then = atomic_load(&passed);
         work();
         work();
@@ -116,7 +122,7 @@ int main(int count, char **arguments) {
     if (pthread_create(&thread, NULL, launch, &mark) != 0)
         return 2;
     while (atomic_load(&mark) == NULL)
-        ;
+        sched_yield();
     int inside = close_and_open(rounds);
     if (is_forbidden) {
         if (!forbid_membarrier())

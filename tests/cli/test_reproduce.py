@@ -60,6 +60,7 @@ def test_a_claim_that_fails_is_shown_and_is_exit_code_1(
     ]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("small")
 def test_the_json_has_the_lines_and_the_plot_is_written(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]

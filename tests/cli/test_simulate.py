@@ -276,6 +276,7 @@ def test_a_policy_that_fails_leaves_the_results_of_the_runs_before(
     assert "kubeshare: policy broken failed at job-0: KeyError: 'house'" in shown.err
 
 
+@pytest.mark.slow
 def test_the_hash_seed_of_the_process_changes_nothing(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     # When the pair ends, its two neighbours go on alike, end together, and two others wait.

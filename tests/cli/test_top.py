@@ -122,6 +122,7 @@ def test_without_a_daemon_it_says_what_to_do(machine: Machine) -> None:
     assert errors.rstrip().endswith("the node's pod of kubeshare-token-daemon")
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_holders_are_shown_as_a_table_and_as_json(machine: Machine) -> None:
     job = machine.burn(0.3, 0.6, "--memory", "512Mi")

@@ -12,13 +12,20 @@ WARN = {"kubeshare-gpu-count", "kubeshare-sharepod-late-edits"}
 """They refuse nothing, not even when an expression fails."""
 
 
+FILES = sorted(install.manifest_folder().rglob("*.yaml"))
+LOADED = [
+    each
+    for file in FILES
+    for each in yaml.load_all(file.read_text(), getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    if each
+]
+
+
 def manifests(*kinds: str) -> dict[str, dict[str, Any]]:
     """Kind and name → spec, of all manifests in the repository."""
-    files = sorted(install.manifest_folder().rglob("*.yaml"))
-    loaded = [each for file in files for each in yaml.safe_load_all(file.read_text()) if each]
     return {
         f"{each['kind']}/{each['metadata']['name']}": each["spec"]
-        for each in loaded
+        for each in LOADED
         if each["kind"] in kinds
     }
 

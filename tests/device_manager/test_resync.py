@@ -40,11 +40,9 @@ def test_a_sharepod_runs_and_goes_though_no_handler_queues_anything() -> None:
     async def main(cluster: FakeCluster) -> None:
         cluster.start()
         cluster.share("a")
-        await cluster.quiet(ROUNDS)
-        await expect_running(cluster, "a")
+        await expect_running(cluster, "a", seconds=ROUNDS)
         cluster.delete("a")
-        await cluster.quiet(ROUNDS)
-        await expect_no_vgpus(cluster)
+        await expect_no_vgpus(cluster, seconds=ROUNDS)
 
     run_scenario(main, n1=1)
 
@@ -57,8 +55,7 @@ def test_a_plain_pod_is_deleted_though_no_handler_queues_it() -> None:
         cluster.start()
         cluster.actors.full.add("n1")
         pod = cluster.plain("a", owner="r")
-        await cluster.quiet(ROUNDS)
-        assert not is_same_pod(cluster, pod)
+        await cluster.until(lambda: not is_same_pod(cluster, pod), seconds=ROUNDS)
 
     run_scenario(main, n1=1)
 
@@ -69,8 +66,7 @@ def test_a_node_is_taken_over_though_no_handler_queues_it() -> None:
         cluster.start()
         await cluster.quiet(1)
         own(cluster, "n1")
-        await cluster.quiet(ROUNDS)
-        await expect_owned(cluster, "n1")
+        await expect_owned(cluster, "n1", seconds=ROUNDS)
 
     run_scenario(main, n1=1)
 

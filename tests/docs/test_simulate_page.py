@@ -101,7 +101,13 @@ def record(command: str, monkeypatch: pytest.MonkeyPatch) -> str:
 
 
 @pytest.mark.usefixtures("folder")
-@pytest.mark.parametrize(("command", "expected"), BLOCKS)
+@pytest.mark.parametrize(
+    ("command", "expected"),
+    [
+        pytest.param(command, expected, marks=pytest.mark.slow if "--jobs" in command else ())
+        for command, expected in BLOCKS
+    ],
+)
 def test_the_commands_of_the_page_print_what_it_shows(
     monkeypatch: pytest.MonkeyPatch, command: str, expected: str
 ) -> None:

@@ -9,6 +9,8 @@ from fakes.deafness import deafen
 from kubeshare.kube.controller.resync import RESYNC_SECONDS
 from kubeshare.kube.resources import PODS
 
+pytestmark = pytest.mark.slow
+
 DEAF = {"node-vgpus", "node-grants", "cpu-binding"}
 """The controllers whose handlers queue nothing here."""
 ROUNDS = 6 * RESYNC_SECONDS

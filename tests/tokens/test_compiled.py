@@ -54,6 +54,7 @@ def run(*command: str) -> str:
     return done.stdout
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_compiled_and_pure_arbiters_decide_alike(folder: Path) -> None:
     decided = run("tokens.decisions")
@@ -61,6 +62,7 @@ def test_compiled_and_pure_arbiters_decide_alike(folder: Path) -> None:
     assert run("tokens.decisions", str(folder)) == decided
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_the_compiled_modules_pass_the_tests_of_the_sources() -> None:
     paths = [str(TESTS / path) for path in RUN_COMPILED]

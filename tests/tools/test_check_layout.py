@@ -82,6 +82,7 @@ def test_a_first_line_of_more_than_twelve_words_is_reported(
     assert ("src/kubeshare/a.py:1: 13 words in the first line" in result.stdout) == bool(code)
 
 
+@pytest.mark.slow
 def test_the_project_itself_passes() -> None:
     result = check(ROOT)
     assert (result.stdout, result.returncode) == ("", 0)

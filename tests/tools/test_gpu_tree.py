@@ -21,6 +21,7 @@ def test_a_package_that_is_not_pinned_is_named() -> None:
         gpu_tree.pins("click==8.5.1\n    --hash=sha256:0\nnvidia-ml-py==13\n    --hash=sha256:1\n")
 
 
+@pytest.mark.slow
 @pytest.mark.native
 def test_the_tree_has_source_and_build_and_no_results(tmp_path: Path) -> None:
     gpu_tree.lay_out(tmp_path)

@@ -23,6 +23,7 @@ sys.exit(main(["web", *sys.argv[1:]]))
 """
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_it_prints_its_url_and_ends_at_once_with_open_streams(number: signal.Signals) -> None:
     tests = str(Path(__file__).parents[1])

@@ -13,6 +13,8 @@ import pytest
 from deadlines import DEADLINE_S, eventually
 from kubeshare.lab.control_plane.ports import reserve_ports
 
+pytestmark = pytest.mark.slow
+
 HEADERS = {"host": "gpus.example"}
 TOKEN = "a-token-that-nobody-may-read"
 

@@ -214,6 +214,7 @@ members = st.tuples(
 )
 
 
+@pytest.mark.slow
 @pytest.mark.sampled
 @settings(max_examples=samples.count(whole=60, sample=4), deadline=None)
 @given(st.lists(members, min_size=2, max_size=6), st.integers(0, 2**32))

@@ -3,7 +3,10 @@
 import asyncio
 import gc
 import weakref
+from collections.abc import Iterator
 from functools import partial
+
+import pytest
 
 from kubeshare.kube.controller.gc_tuning import (
     PAUSE_SECONDS,
@@ -13,22 +16,29 @@ from kubeshare.kube.controller.gc_tuning import (
 from kubeshare.simulator.control import run_virtual, until
 
 
+@pytest.fixture(autouse=True)
+def tests_stay_frozen() -> Iterator[None]:
+    """Exclude the thousands of tests again from collections, as ``conftest.py`` has them."""
+    yield
+    gc.unfreeze()
+    gc.collect()
+    gc.freeze()
+
+
+@pytest.mark.slow
 def test_what_lives_when_a_program_is_built_is_not_collected_again() -> None:
     gc.collect()
-    try:
-        # What has a finalizer of its own needs a second collection; earlier tests leave such.
-        freeze_live_objects()
-        freeze_live_objects()
-        first = gc.get_freeze_count()
-        assert first > 0
-        kept = [[number] for number in range(5000)]
-        freeze_live_objects()
-        assert gc.get_freeze_count() > first + 4000
-        del kept
-        freeze_live_objects()
-        assert gc.get_freeze_count() < first + 4000
-    finally:
-        gc.unfreeze()
+    # What has a finalizer of its own needs a second collection; earlier tests leave such.
+    freeze_live_objects()
+    freeze_live_objects()
+    first = gc.get_freeze_count()
+    assert first > 0
+    kept = [[number] for number in range(5000)]
+    freeze_live_objects()
+    assert gc.get_freeze_count() > first + 4000
+    del kept
+    freeze_live_objects()
+    assert gc.get_freeze_count() < first + 4000
 
 
 class Cycle:
@@ -38,17 +48,15 @@ class Cycle:
         self.itself = self
 
 
+@pytest.mark.slow
 def test_what_was_excluded_from_collections_is_collected_before_more_is() -> None:
-    try:
-        cycle = Cycle()
-        garbage = weakref.ref(cycle)
-        freeze_live_objects()
-        del cycle
-        assert garbage() is not None
-        freeze_live_objects()
-        assert garbage() is None
-    finally:
-        gc.unfreeze()
+    cycle = Cycle()
+    garbage = weakref.ref(cycle)
+    freeze_live_objects()
+    del cycle
+    assert garbage() is not None
+    freeze_live_objects()
+    assert garbage() is None
 
 
 def test_nothing_is_collected_while_stores_are_filled_and_what_lives_then_never() -> None:
@@ -66,11 +74,8 @@ def test_nothing_is_collected_while_stores_are_filled_and_what_lives_then_never(
             await until(gc.isenabled)
             assert gc.get_freeze_count() > before + len(kept) - 1000
 
-    try:
-        run_virtual(main())
-        assert gc.isenabled()
-    finally:
-        gc.unfreeze()
+    run_virtual(main())
+    assert gc.isenabled()
 
 
 def test_collections_go_on_where_the_stores_are_never_filled() -> None:

@@ -56,6 +56,7 @@ def test_without_buildah_the_command_of_another_builder_is_named(
         image_context.build(tmp_path, DIGEST, "kubeshare:dev")
 
 
+@pytest.mark.slow
 def test_what_is_not_built_is_named_with_what_builds_it(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

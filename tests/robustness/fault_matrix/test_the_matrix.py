@@ -88,6 +88,7 @@ def test_a_reason_that_is_not_in_the_list_is_a_violation() -> None:
     assert "NoSuchReason is no reason of a condition" in planted(plant)
 
 
+@pytest.mark.slow
 def test_a_life_that_overcommits_leaves_things_or_gets_stuck_is_wrong(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

@@ -28,7 +28,7 @@ from kubeshare.simulator.jobs import Job
 from kubeshare.simulator.workloads.poisson import PoissonJobs
 from simulator.builders import GPU
 
-pytestmark = pytest.mark.sampled
+pytestmark = [pytest.mark.sampled, pytest.mark.slow]
 
 JOBS = samples.count(whole=2000, sample=80)
 TICK = 1e-4

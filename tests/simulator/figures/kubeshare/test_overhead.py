@@ -3,6 +3,8 @@
 import json
 from pathlib import Path
 
+import pytest
+
 from kubeshare.simulator.experiment import no_progress
 from kubeshare.simulator.figures.kubeshare import overhead
 
@@ -38,6 +40,7 @@ def test_figure_10_has_both_curves() -> None:
     assert figure.where == f"the lab, quoted from {overhead.LAB_RESULTS}"
 
 
+@pytest.mark.slow
 def test_figure_11_measures_each_number_of_sharepods() -> None:
     (points,) = overhead.figure_11(1, no_progress).lines.values()
     assert [point.x for point in points] == [10, 20, 40, 60, 80, 100]
