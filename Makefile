@@ -121,9 +121,11 @@ format: setup ## rewrite Python and C in the project's format
 	$(VENV)/bin/ruff format .
 	$(MAKE) --no-print-directory -C native format CLANG_FORMAT="$(CURDIR)/$(VENV)/bin/clang-format"
 
-# None of these is in a group of pytest-xdist, and without groups it has less to send.
+# None of these is in a group of pytest-xdist, and without groups it has less to send. Some wait
+# for programs and for the fake GPU's time: half as many workers again as there are processors.
+FAST := $(shell n=$$(( ($$(nproc) * 3 + 1) / 2 )); echo $$(( n < 8 ? n : 8 )))
 test-fast: native ## the tests that need no root, no network and no lab (under a minute)
-	$(PYTEST) -q $(PARALLEL) --dist=load --hypothesis-profile=few -m "not lab and not apiserver and not slow and not serial and not frameworks" $(ARGS)
+	$(PYTEST) -q -n $(FAST) --dist=load --hypothesis-profile=few -m "not lab and not apiserver and not slow and not serial and not frameworks" $(ARGS)
 
 # All phases run whatever the others found; the exit status says whether one failed. The labs mostly
 # wait, so the parallel phase runs beside them, in the background.

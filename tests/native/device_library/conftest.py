@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.session import FakeSession, Machine, Probe
+from fakes.session import Connection, FakeSession, Machine, Probe
 
 
 @pytest.fixture
@@ -37,3 +37,19 @@ def probe(machine: Machine, session: FakeSession) -> Iterator[Probe]:
     """A program of the claim that has not touched the GPU yet."""
     with machine.start(session.environment) as started:
         yield started
+
+
+@pytest.fixture
+def work(machine: Machine, session: FakeSession) -> Iterator[Probe]:
+    """A program of the claim with a context and two streams."""
+    with machine.run(["work"], session.environment) as started:
+        started.do("init")
+        yield started
+
+
+@pytest.fixture
+def connection(session: FakeSession, work: Probe) -> Connection:
+    """Of that program; the gate is open."""
+    connection = session.accept()
+    session.open()
+    return connection

@@ -1,7 +1,6 @@
 """The library where streams run side by side, and where its own stand behind the program's."""
 
 import time
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -33,22 +32,6 @@ def machine(queues: int, driver: int, folder: Path) -> Machine:
     profile = folder / "queues.profile"
     profile.write_text(f"hardware_queues = {queues}\ndriver_version = {driver}\n")
     return Machine(state, str(profile))
-
-
-@pytest.fixture
-def work(machine: Machine, session: FakeSession) -> Iterator[Probe]:
-    """A program with a context and two streams."""
-    with machine.run(["work"], session.environment) as started:
-        started.do("init")
-        yield started
-
-
-@pytest.fixture
-def connection(session: FakeSession, work: Probe) -> Connection:
-    """Of that program; the gate is open."""
-    connection = session.accept()
-    session.open()
-    return connection
 
 
 @pytest.fixture

@@ -1,6 +1,5 @@
 """Drivers without an event for a whole context (before CUDA 12.5): the same figures as with it."""
 
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -29,22 +28,6 @@ def machine(driver: int, folder: Path) -> Machine:
     profile = folder / "old.profile"
     profile.write_text(f"driver_version = {driver}\n")
     return Machine(state, str(profile))
-
-
-@pytest.fixture
-def work(machine: Machine, session: FakeSession) -> Iterator[Probe]:
-    """A program with a context and two streams."""
-    with machine.run(["work"], session.environment) as started:
-        started.do("init")
-        yield started
-
-
-@pytest.fixture
-def connection(session: FakeSession, work: Probe) -> Connection:
-    """Of that program; the gate is open."""
-    connection = session.accept()
-    session.open()
-    return connection
 
 
 def close(session: FakeSession, connection: Connection) -> None:

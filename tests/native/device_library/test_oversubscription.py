@@ -73,59 +73,53 @@ def test_what_the_gpu_has_no_room_for_is_managed_memory(
 
 @pytest.mark.usefixtures("neighbour")
 def test_what_was_spilled_is_freed_when_its_stream_comes_to_that_beside_a_capture(
-    machine: Machine, session: FakeSession
+    session: FakeSession, work: Probe
 ) -> None:
-    with machine.run(["work"], session.environment) as work:
-        work.do("init")
-        session.accept()
-        before = session.charged()
-        work.do("alloc", 8 * MIB)
-        work.do("wait", 1, 7)
-        work.do("begin", 0, GLOBAL)
-        work.do("free", 1)
-        for again in (("free", 1), ("free-now",)):
-            work.do(*again, expect=INVALID_VALUE)
-        work.do("end", 0)
-        assert (session.charged(), spilled(session)) == (before + 8 * MIB, 8 * MIB)
-        work.do("pass", 0, 7)
-        work.do("sync")
-        assert (session.charged(), spilled(session)) == (before, 0)
+    session.accept()
+    before = session.charged()
+    work.do("alloc", 8 * MIB)
+    work.do("wait", 1, 7)
+    work.do("begin", 0, GLOBAL)
+    work.do("free", 1)
+    for again in (("free", 1), ("free-now",)):
+        work.do(*again, expect=INVALID_VALUE)
+    work.do("end", 0)
+    assert (session.charged(), spilled(session)) == (before + 8 * MIB, 8 * MIB)
+    work.do("pass", 0, 7)
+    work.do("sync")
+    assert (session.charged(), spilled(session)) == (before, 0)
 
 
 @pytest.mark.usefixtures("neighbour")
 def test_a_free_in_one_stream_does_not_wait_for_the_work_of_another(
-    machine: Machine, session: FakeSession
+    session: FakeSession, work: Probe
 ) -> None:
-    with machine.run(["work"], session.environment) as work:
-        work.do("init")
-        session.accept()
-        before = session.charged()
-        work.do("wait", 1, 7)
-        for _ in range(2):
-            work.do("alloc", 8 * MIB)
-            work.do("free", 0)
-            work.do("finish", 0)
-        assert (session.charged(), spilled(session)) == (before + 16 * MIB, 16 * MIB)
-        work.do("pass", 0, 7)
-        work.do("sync")
-        assert (session.charged(), spilled(session)) == (before, 0)
+    session.accept()
+    before = session.charged()
+    work.do("wait", 1, 7)
+    for _ in range(2):
+        work.do("alloc", 8 * MIB)
+        work.do("free", 0)
+        work.do("finish", 0)
+    assert (session.charged(), spilled(session)) == (before + 16 * MIB, 16 * MIB)
+    work.do("pass", 0, 7)
+    work.do("sync")
+    assert (session.charged(), spilled(session)) == (before, 0)
 
 
 @pytest.mark.usefixtures("neighbour")
 def test_what_was_spilled_and_freed_makes_way_for_who_needs_it(
-    machine: Machine, session: FakeSession
+    session: FakeSession, work: Probe
 ) -> None:
-    with machine.run(["work"], session.environment) as work:
-        work.do("init")
-        session.accept()
-        work.do("alloc", LIMIT - 2 * MIB)
-        work.do("free", 1)
+    session.accept()
+    work.do("alloc", LIMIT - 2 * MIB)
+    work.do("free", 1)
 
-        def is_served() -> bool:
-            return bool(work.do("alloc", LIMIT - 2 * MIB, expect=None)["result"] == 0)
+    def is_served() -> bool:
+        return bool(work.do("alloc", LIMIT - 2 * MIB, expect=None)["result"] == 0)
 
-        assert eventually(is_served)
-        assert spilled(session) == LIMIT - 2 * MIB
+    assert eventually(is_served)
+    assert spilled(session) == LIMIT - 2 * MIB
 
 
 def test_a_share_may_be_larger_than_the_gpu_and_stays_a_hard_limit(

@@ -1,7 +1,6 @@
 """Graphs, streams that wait, broken contexts: what a token's turns must not disturb."""
 
 import time
-from collections.abc import Iterator
 
 import pytest
 
@@ -18,14 +17,6 @@ GREEN = 2
 INVALIDATED = 901
 ILLEGAL_ADDRESS = 700
 MILLISECOND_NS = 1_000_000
-
-
-@pytest.fixture
-def work(machine: Machine, session: FakeSession) -> Iterator[Probe]:
-    """A program with a context and two streams."""
-    with machine.run(["work"], session.environment) as started:
-        started.do("init")
-        yield started
 
 
 @pytest.fixture
