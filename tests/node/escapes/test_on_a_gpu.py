@@ -206,6 +206,7 @@ def test_a_program_of_another_architecture_is_reported(
     assert f"process {escaped.process.pid} " in note
 
 
+@pytest.mark.serial
 def test_who_has_all_calls_pass_the_library_by_is_reported_within_three_seconds(node: Node) -> None:
     node.start(8 * MIB, held=True)
     watch = node.watch()
