@@ -72,7 +72,10 @@ def test_a_link_that_leaves_the_site_is_its_text(markdown: str, page: str, expec
 
 @pytest.fixture(scope="module")
 def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The site, as ``make docs`` builds it; a warning of mkdocs is an error."""
+    """The site, as ``make docs`` builds it; a warning of mkdocs is an error.
+
+    One worker of pytest-xdist has it: two would install the packages into one folder at a time.
+    """
     folder = tmp_path_factory.mktemp("site")
     command = ["make", "--no-print-directory", "docs", f"SITE={folder}"]
     done = subprocess.run(command, cwd=ROOT, capture_output=True, text=True, check=False)
@@ -81,6 +84,7 @@ def site(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("site")
 def test_each_page_is_built_and_found_by_the_search(site: Path) -> None:
     index = json.loads((site / "search" / "search_index.json").read_text())
     found = {entry["location"].partition("#")[0] for entry in index["docs"]}
@@ -91,6 +95,7 @@ def test_each_page_is_built_and_found_by_the_search(site: Path) -> None:
 
 
 @pytest.mark.slow
+@pytest.mark.xdist_group("site")
 def test_nothing_is_loaded_from_elsewhere(site: Path) -> None:
     loads = r"<(?:script|img|iframe)[^>]*src=([^ >]+)|<link[^>]*stylesheet[^>]*href=([^ >]+)"
     for page in site.rglob("*.html"):
