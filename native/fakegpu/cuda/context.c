@@ -6,6 +6,7 @@
 #include "array.h"
 #include "capture.h"
 #include "deferred.h"
+#include "ended.h"
 #include "external.h"
 #include "graph_memory.h"
 #include "overhead.h"
@@ -78,23 +79,32 @@ static bool any_alive_on(const struct device *device) {
     return created != NULL || device->primary.alive;
 }
 
-static void end(struct CUctx_st *context) {
+static void end_alone(struct CUctx_st *context, struct ended *ended) {
     context->alive = false;
+    ended_take(ended, context);
     release_memory_of(context);
     release_external_of(context);
     release_mipmaps_of(context);
     release_arrays_of(context);
     context_uncharge(context, context->overhead);
+}
+
+/* A primary context takes its green ones along. */
+static void end(struct CUctx_st *context, struct ended *ended) {
+    end_alone(context, ended);
+    for (struct CUctx_st *green = driver.contexts; green != NULL; green = green->next)
+        if (green->primary == context)
+            end_alone(green, ended);
     if (!any_alive_on(context->device)) {
         pools_forget(context->device);
         graph_memory_forget(context->device);
     }
-    while (context->streams != NULL) {
-        struct CUstream_st *stream = context->streams;
-        context->streams = stream->next;
-        free(stream->tips.node);
-        free(stream);
-    }
+}
+
+/* Without driver.lock. */
+static void finish_end(struct CUctx_st *context, struct ended *ended) {
+    ended_keep(ended);
+    context_storage_end(context);
 }
 
 /* ---- primary contexts ---------------------------------------------------- */
@@ -127,6 +137,7 @@ static void quiesce(const struct CUctx_st *context, unsigned holders) {
 
 API cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
     struct device *device;
+    struct ended ended = {0};
     CUresult result = CUDA_SUCCESS;
     TRY(find_device(ordinal, &device));
     quiesce(&device->primary, 1);
@@ -134,24 +145,25 @@ API cuDevicePrimaryCtxRelease_v2(CUdevice ordinal) {
     if (device->primary.references == 0)
         result = CUDA_ERROR_INVALID_CONTEXT;
     else if (--device->primary.references == 0)
-        end(&device->primary);
-    bool ended = !device->primary.alive;
+        end(&device->primary, &ended);
+    bool is_over = !device->primary.alive;
     pthread_mutex_unlock(&driver.lock);
-    if (ended)
-        context_storage_end(&device->primary);
+    if (is_over)
+        finish_end(&device->primary, &ended);
     return result;
 }
 
 API cuDevicePrimaryCtxReset_v2(CUdevice ordinal) {
     struct device *device;
+    struct ended ended = {0};
     TRY(find_device(ordinal, &device));
     quiesce(&device->primary, UINT_MAX);
     pthread_mutex_lock(&driver.lock);
     if (device->primary.alive)
-        end(&device->primary);
+        end(&device->primary, &ended);
     device->primary.references = 0;
     pthread_mutex_unlock(&driver.lock);
-    context_storage_end(&device->primary);
+    finish_end(&device->primary, &ended);
     return CUDA_SUCCESS;
 }
 
@@ -212,14 +224,15 @@ API cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, unsigned i
 
 API cuCtxDestroy_v2(CUcontext handle) {
     struct CUctx_st *context;
+    struct ended ended = {0};
     REQUIRE(handle != NULL, CUDA_ERROR_INVALID_CONTEXT);
     TRY(find_living_context(handle, &context));
     REQUIRE(context != &context->device->primary, CUDA_ERROR_INVALID_CONTEXT);
     context_wait(context);
     pthread_mutex_lock(&driver.lock);
-    end(context);
+    end(context, &ended);
     pthread_mutex_unlock(&driver.lock);
-    context_storage_end(context);
+    finish_end(context, &ended);
     context_leave(context);
     return CUDA_SUCCESS;
 }

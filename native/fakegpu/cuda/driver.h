@@ -84,6 +84,7 @@ struct CUstream_st {
     unsigned deferred;                    /* operations in the list; its lock */
     uint64_t held;                        /* the last pass over the list that held it up */
     bool unlisted;                        /* destroyed: goes with the last operation in the list */
+    bool ended;                           /* with its context (ended.h); atomic */
     struct capture *capture;              /* graphs_lock, as the next two */
     struct node_set tips;                 /* the nodes that the next captured one follows */
     struct CUstream_st *also;             /* the next stream of the same capture */
@@ -115,6 +116,7 @@ struct CUctx_st {
     struct CUctx_st *primary;                      /* of a green context; else NULL */
     struct CUstream_st legacy;
     struct CUstream_st *streams;
+    struct CUevent_st *events;
     struct CUctx_st *next;
 };
 
@@ -156,6 +158,9 @@ struct CUevent_st {
     uint64_t capture;         /* the capture that it was last recorded in, or 0; graphs_lock */
     struct node_set tips;
     struct CUevent_st *next;
+    bool ended;                /* with its context (ended.h); atomic */
+    struct CUevent_st *later;  /* the next one of its context; driver.lock, as the next */
+    struct CUevent_st **place; /* that points to it */
 };
 
 struct CUfunc_st {
@@ -280,6 +285,16 @@ void event_defer(struct CUevent_st *event, uint64_t work);
  */
 void event_record_deferred(struct CUevent_st *event, uint64_t work, struct CUstream_st *stream,
                            bool whole_context, struct front *front);
+
+/** An error where an event, or its context, has ended. */
+CUresult event_lives(const struct CUevent_st *event);
+
+/** Enters an event in the list of its context; driver.lock held, as for the next. */
+void event_list(struct CUevent_st *event);
+void event_unlist(struct CUevent_st *event);
+
+/** Gives back all that an event holds. */
+void event_clear(struct CUevent_st *event);
 
 /** Makes a stream wait for an event of the same device that is not deferred. */
 CUresult event_hold_up(struct CUevent_st *event, struct CUstream_st *stream);

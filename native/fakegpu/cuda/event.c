@@ -142,11 +142,45 @@ CUresult event_hold_up(struct CUevent_st *event, struct CUstream_st *stream) {
     return CUDA_SUCCESS;
 }
 
+CUresult event_lives(const struct CUevent_st *event) {
+    REQUIRE(event != NULL, CUDA_ERROR_INVALID_HANDLE);
+    REQUIRE(!__atomic_load_n(&event->ended, __ATOMIC_RELAXED) && event->context->alive,
+            CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    return CUDA_SUCCESS;
+}
+
 static CUresult usable(CUevent event) {
     TRY(driver_ready());
-    REQUIRE(event != NULL, CUDA_ERROR_INVALID_HANDLE);
-    REQUIRE(event->context->alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    TRY(event_lives(event));
     return context_fault(event->context);
+}
+
+/* ---- beginning and end ------------------------------------------------------- */
+
+void event_list(struct CUevent_st *event) {
+    struct CUctx_st *context = event->context;
+    event->later = context->events;
+    event->place = &context->events;
+    if (event->later != NULL)
+        event->later->place = &event->later;
+    context->events = event;
+}
+
+void event_unlist(struct CUevent_st *event) {
+    *event->place = event->later;
+    if (event->later != NULL)
+        event->later->place = event->place;
+}
+
+void event_clear(struct CUevent_st *event) {
+    deferred_forget_event(event);
+    uint32_t gpu = event->context->device->gpu;
+    engine_enter(&driver.engine, gpu);
+    forget(event);
+    engine_leave(&driver.engine, gpu);
+    ipc_event_end(event);
+    free(event->tips.node);
+    event->tips = (struct node_set){0};
 }
 
 /* ---- the API -------------------------------------------------------------- */
@@ -163,6 +197,9 @@ API cuEventCreate(CUevent *event, unsigned int flags) {
     REQUIRE(created != NULL, CUDA_ERROR_OUT_OF_MEMORY);
     created->context = context;
     created->flags = flags;
+    pthread_mutex_lock(&driver.lock);
+    event_list(created);
+    pthread_mutex_unlock(&driver.lock);
     *event = created;
     return CUDA_SUCCESS;
 }
@@ -170,13 +207,13 @@ API cuEventCreate(CUevent *event, unsigned int flags) {
 API cuEventDestroy_v2(CUevent event) {
     TRY(driver_ready());
     REQUIRE(event != NULL, CUDA_ERROR_INVALID_HANDLE);
-    deferred_forget_event(event);
-    uint32_t gpu = event->context->device->gpu;
-    engine_enter(&driver.engine, gpu);
-    forget(event);
-    engine_leave(&driver.engine, gpu);
-    ipc_event_end(event);
-    free(event->tips.node);
+    pthread_mutex_lock(&driver.lock);
+    bool ended = event->ended;
+    if (!ended)
+        event_unlist(event);
+    pthread_mutex_unlock(&driver.lock);
+    REQUIRE(!ended, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    event_clear(event);
     free(event);
     return CUDA_SUCCESS;
 }

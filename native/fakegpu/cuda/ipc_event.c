@@ -62,6 +62,7 @@ void ipc_event_end(struct CUevent_st *event) {
     if (event->shared == NULL)
         return;
     munmap(event->shared, sizeof *event->shared);
+    event->shared = NULL;
     if (event->exported != 0)
         ipc_remove(event->exported);
 }
@@ -90,6 +91,7 @@ API cuIpcGetEventHandle(CUipcEventHandle *handle, CUevent event) {
     struct ipc_handle made;
     TRY(driver_ready());
     REQUIRE(handle != NULL && event != NULL, CUDA_ERROR_INVALID_VALUE);
+    TRY(event_lives(event));
     REQUIRE((event->flags & CU_EVENT_INTERPROCESS) != 0 &&
                 (event->shared == NULL || event->exported != 0),
             CUDA_ERROR_INVALID_HANDLE);
@@ -126,6 +128,9 @@ API cuIpcOpenEventHandle(CUevent *event, CUipcEventHandle bytes) {
     opened->context = context;
     opened->flags = CU_EVENT_INTERPROCESS | CU_EVENT_DISABLE_TIMING;
     opened->shared = shared;
+    pthread_mutex_lock(&driver.lock);
+    event_list(opened);
+    pthread_mutex_unlock(&driver.lock);
     *event = opened;
     return CUDA_SUCCESS;
 }

@@ -53,9 +53,9 @@ CUresult find_stream(CUstream handle, struct CUstream_st **stream) {
     struct CUctx_st *context;
     TRY(driver_ready());
     if (handle != NULL && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) {
-        REQUIRE(handle->context->alive, handle->context->primary != NULL
-                                            ? CUDA_ERROR_STREAM_DETACHED
-                                            : CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        REQUIRE(!__atomic_load_n(&handle->ended, __ATOMIC_RELAXED),
+                CUDA_ERROR_CONTEXT_IS_DESTROYED);
+        REQUIRE(handle->context->alive, CUDA_ERROR_STREAM_DETACHED);
         *stream = handle;
         return context_fault(handle->context);
     }
@@ -152,7 +152,7 @@ API cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned int flag
 }
 
 static bool is_detached(CUstream handle) {
-    return handle->context->primary != NULL && !handle->context->alive;
+    return !__atomic_load_n(&handle->ended, __ATOMIC_RELAXED) && !handle->context->alive;
 }
 
 /* Its work goes on, as with the real driver. */

@@ -67,22 +67,33 @@ static void use_memory(unsigned char mark) {
     GOOD(cuMemFree(memory));
 }
 
+/* Its memory, its events and its stream end with it. */
 static void use_a_context_of_its_own(void) {
     CUcontext own;
     CUcontext popped;
     CUdeviceptr left_behind;
-    CUevent event;
+    CUevent event, end;
+    CUstream stream;
     GOOD(cuCtxCreate(&own, NULL, 0, 0));
     GOOD(cuMemAlloc(&left_behind, 4096));
     GOOD(cuEventCreate(&event, CU_EVENT_DEFAULT));
+    GOOD(cuEventCreate(&end, CU_EVENT_DEFAULT));
+    GOOD(cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING));
     launch(NULL, 5);
     GOOD(cuCtxRecordEvent(own, event));
     GOOD(cuEventSynchronize(event));
-    GOOD(cuEventDestroy(event));
+    launch(stream, 5);
+    GOOD(cuEventRecord(end, stream));
+    GOOD(cuStreamBeginCapture(stream, CU_STREAM_CAPTURE_MODE_RELAXED));
+    launch(stream, 5);
     GOOD(cuCtxPopCurrent(&popped));
     REQUIRE(popped == own);
     GOOD(cuCtxDestroy(own));
     REQUIRE(cuCtxSetCurrent(own) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    REQUIRE(cuEventQuery(end) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    REQUIRE(cuEventDestroy(end) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    REQUIRE(cuStreamQuery(stream) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    REQUIRE(cuStreamDestroy(stream) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
 static void count_call(void *counter) {

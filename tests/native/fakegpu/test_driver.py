@@ -50,6 +50,50 @@ def test_a_primary_context_ends_with_its_last_holder_and_takes_its_memory_along(
     assert answer == [True, 4 * MIB, 1, "CUDA_ERROR_CONTEXT_IS_DESTROYED", 0, 0]
 
 
+# Uses all that `parts` made.
+USES = """
+    def parts():
+        return good(d.cuStreamCreate(0)), good(d.cuEventCreate(0))
+    def uses(stream, event):
+        calls = [d.cuStreamQuery(stream), d.cuEventRecord(event, stream), d.cuEventQuery(event),
+                 d.cuStreamWaitEvent(0, event, 0), d.cuEventElapsedTime(event, event),
+                 d.cuIpcGetEventHandle(event), d.cuEventDestroy(event), d.cuStreamDestroy(stream)]
+        return sorted({call[0].name for call in calls})
+"""
+
+
+def test_streams_and_events_end_with_their_context(tmp_path: Path) -> None:
+    script = (
+        USES
+        + """
+    own = good(d.cuCtxCreate(None, 0, device))
+    stream, event = parts()
+    launch(40_000, stream)
+    good(d.cuEventRecord(event, stream))
+    good(d.cuCtxDestroy(own))
+    good(d.cuCtxSetCurrent(context))
+    answer = uses(stream, event)
+    """
+    )
+    assert drive(tmp_path, script) == ["CUDA_ERROR_CONTEXT_IS_DESTROYED"]
+
+
+@pytest.mark.parametrize("end", ["Release", "Reset"])
+def test_those_of_a_primary_context_are_not_those_of_the_next_one(tmp_path: Path, end: str) -> None:
+    script = (
+        USES
+        + f"""
+    stream, event = parts()
+    good(d.cuEventRecord(event, stream))
+    good(d.cuDevicePrimaryCtx{end}(device))
+    again = good(d.cuDevicePrimaryCtxRetain(device))
+    good(d.cuCtxSetCurrent(again))
+    answer = [int(again) == int(context), uses(stream, event)]
+    """
+    )
+    assert drive(tmp_path, script) == [True, ["CUDA_ERROR_CONTEXT_IS_DESTROYED"]]
+
+
 def test_fills_write_their_pattern_and_nothing_else(tmp_path: Path) -> None:
     script = """
         memory = good(d.cuMemAlloc(64))
