@@ -38,7 +38,7 @@ static bool known(const struct CUctx_st *context) {
 CUresult find_living_context(CUcontext handle, struct CUctx_st **context) {
     TRY(driver_ready());
     REQUIRE(known(handle), CUDA_ERROR_INVALID_CONTEXT);
-    REQUIRE(handle->alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    REQUIRE(context_is_alive(handle), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     *context = handle;
     return CUDA_SUCCESS;
 }
@@ -68,7 +68,7 @@ static CUresult begin(struct CUctx_st *context, struct device *device, unsigned 
     context->xids = __atomic_load_n(&gpu->xids, __ATOMIC_ACQUIRE);
     context->doomed = 0;
     context->broken = 0;
-    context->alive = true;
+    context_set_alive(context, true);
     return CUDA_SUCCESS;
 }
 
@@ -80,7 +80,7 @@ static bool any_alive_on(const struct device *device) {
 }
 
 static void end_alone(struct CUctx_st *context, struct ended *ended) {
-    context->alive = false;
+    context_set_alive(context, false);
     ended_take(ended, context);
     release_memory_of(context);
     release_external_of(context);
@@ -180,7 +180,7 @@ API cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int *flags, int *activ
     TRY(find_device(ordinal, &device));
     REQUIRE(flags != NULL && active != NULL, CUDA_ERROR_INVALID_VALUE);
     *flags = device->primary.flags;
-    *active = device->primary.alive;
+    *active = context_is_alive(&device->primary);
     return CUDA_SUCCESS;
 }
 

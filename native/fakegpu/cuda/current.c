@@ -13,7 +13,7 @@ CUresult current_context(struct CUctx_st **context) {
     TRY(driver_ready());
     REQUIRE(stack.depth > 0, CUDA_ERROR_INVALID_CONTEXT);
     *context = stack.context[stack.depth - 1];
-    REQUIRE((*context)->alive, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    REQUIRE(context_is_alive(*context), CUDA_ERROR_CONTEXT_IS_DESTROYED);
     return context_fault(*context);
 }
 

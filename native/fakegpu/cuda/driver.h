@@ -98,7 +98,7 @@ struct CUstream_st {
 
 struct CUctx_st {
     struct device *device;
-    bool alive;
+    bool alive;        /* atomic; changed under driver.lock */
     uint64_t overhead; /* bytes of the GPU that no allocation has */
     size_t limit[LIMITS];
     unsigned flags;
@@ -129,6 +129,14 @@ struct graph_account {
 /* What is allocated in a green context belongs to the primary one. */
 static inline struct CUctx_st *owning_context(struct CUctx_st *context) {
     return context->primary != NULL ? context->primary : context;
+}
+
+static inline bool context_is_alive(const struct CUctx_st *context) {
+    return __atomic_load_n(&context->alive, __ATOMIC_RELAXED);
+}
+
+static inline void context_set_alive(struct CUctx_st *context, bool alive) {
+    __atomic_store_n(&context->alive, alive, __ATOMIC_RELAXED);
 }
 
 /* A GPU that this process may see, in the order of its ordinals. */

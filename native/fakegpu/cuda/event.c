@@ -144,7 +144,7 @@ CUresult event_hold_up(struct CUevent_st *event, struct CUstream_st *stream) {
 
 CUresult event_lives(const struct CUevent_st *event) {
     REQUIRE(event != NULL, CUDA_ERROR_INVALID_HANDLE);
-    REQUIRE(!__atomic_load_n(&event->ended, __ATOMIC_RELAXED) && event->context->alive,
+    REQUIRE(!__atomic_load_n(&event->ended, __ATOMIC_RELAXED) && context_is_alive(event->context),
             CUDA_ERROR_CONTEXT_IS_DESTROYED);
     return CUDA_SUCCESS;
 }

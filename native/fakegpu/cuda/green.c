@@ -31,7 +31,7 @@ API cuGreenCtxCreate(CUgreenCtx *green, CUdevResourceDesc resources, CUdevice or
     created->xids = __atomic_load_n(&primary->xids, __ATOMIC_ACQUIRE);
     created->legacy = (struct CUstream_st){.context = created, .id = ++driver.last_id};
     context_limits(created);
-    created->alive = true;
+    context_set_alive(created, true);
     created->next = driver.contexts;
     driver.contexts = created;
     pthread_mutex_unlock(&driver.lock);
@@ -50,7 +50,7 @@ API cuGreenCtxDestroy(CUgreenCtx green) {
     TRY(find_living_context((CUcontext)green, &context));
     REQUIRE(context->primary != NULL, CUDA_ERROR_INVALID_CONTEXT);
     pthread_mutex_lock(&driver.lock);
-    context->alive = false;
+    context_set_alive(context, false);
     pthread_mutex_unlock(&driver.lock);
     return cuDevicePrimaryCtxRelease_v2((CUdevice)(context->device - driver.devices));
 }

@@ -48,7 +48,7 @@ CUresult module_enter(struct CUmod_st *module, struct CUctx_st *context) {
 static CUresult enter_own(struct CUmod_st *module) {
     struct CUctx_st *context = module->owner;
     if (context != NULL)
-        return context->alive ? module_enter(module, context) : CUDA_SUCCESS;
+        return context_is_alive(context) ? module_enter(module, context) : CUDA_SUCCESS;
     return current_context(&context) == CUDA_SUCCESS ? module_enter(module, context) : CUDA_SUCCESS;
 }
 

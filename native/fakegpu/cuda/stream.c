@@ -55,7 +55,7 @@ CUresult find_stream(CUstream handle, struct CUstream_st **stream) {
     if (handle != NULL && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD) {
         REQUIRE(!__atomic_load_n(&handle->ended, __ATOMIC_RELAXED),
                 CUDA_ERROR_CONTEXT_IS_DESTROYED);
-        REQUIRE(handle->context->alive, CUDA_ERROR_STREAM_DETACHED);
+        REQUIRE(context_is_alive(handle->context), CUDA_ERROR_STREAM_DETACHED);
         *stream = handle;
         return context_fault(handle->context);
     }
@@ -152,7 +152,7 @@ API cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned int flag
 }
 
 static bool is_detached(CUstream handle) {
-    return !__atomic_load_n(&handle->ended, __ATOMIC_RELAXED) && !handle->context->alive;
+    return !__atomic_load_n(&handle->ended, __ATOMIC_RELAXED) && !context_is_alive(handle->context);
 }
 
 /* Its work goes on, as with the real driver. */
