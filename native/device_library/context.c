@@ -23,9 +23,19 @@ struct tracked_context {
     unsigned attached; /* uses beyond the first, by cuCtxAttach */
 };
 
+/* The driver does not say whether a release is the last, which ends the context, and the last one
+ * waits for its work. So threads are inside the driver with it without the lock, and the context is
+ * not visited until they are back. */
+struct primary_context {
+    struct ks_timeline timeline;
+    unsigned releasing;    /* threads that have the driver release it */
+    CUcontext released;    /* what the first of them found; NULL: nothing, or it has ended */
+    unsigned long long id; /* of that */
+};
+
 static ks_lock lock; /* held while the library is inside the driver: no context may end then */
 static struct tracked_context contexts[CONTEXTS_MAX];
-static struct ks_timeline primary_contexts[DEVICES_MAX];
+static struct primary_context primary_contexts[DEVICES_MAX];
 static atomic_int cells_of_devices[DEVICES_MAX]; /* 0 unknown, else cell + 2 */
 static int64_t last_destruction[KS_CELLS_MAX];   /* of a context, whose work was done by then */
 static atomic_bool closed;
@@ -95,7 +105,7 @@ static bool has_primary_context(CUdevice device) {
  * alive during the visit. */
 static bool visit_primary(CUdevice device, ks_context_visitor *visit, void *data) {
     bool go_on = true;
-    struct ks_timeline *timeline = &primary_contexts[device];
+    struct ks_timeline *timeline = &primary_contexts[device].timeline;
     if (!has_primary_context(device))
         return true;
     const int mode = enter_driver();
@@ -123,16 +133,20 @@ static int count_devices(void) {
 
 bool ks_contexts_visit(unsigned cell, ks_context_visitor *visit, void *data) {
     const int devices = count_devices();
-    bool go_on = true;
+    bool go_on = true, all = true;
     for (CUdevice device = 0; device < devices && go_on; device++) {
-        if (ks_cell_of_device(device) == (int)cell)
+        if (ks_cell_of_device(device) != (int)cell)
+            continue;
+        if (primary_contexts[device].releasing > 0)
+            all = false;
+        else
             go_on = visit_primary(device, visit, data);
     }
     for (unsigned i = 0; i < CONTEXTS_MAX && go_on; i++) {
         if (contexts[i].timeline.handle != NULL && contexts[i].cell == (int)cell)
             go_on = visit_created(&contexts[i], visit, data);
     }
-    return go_on;
+    return go_on && all;
 }
 
 uint64_t ks_cells_in_use(void) {
@@ -177,6 +191,8 @@ static struct tracked_context *find_tracked(CUcontext handle) {
 
 static CUcontext handle_of_primary(CUdevice device) {
     CUcontext handle = NULL;
+    if (primary_contexts[device].releasing > 0)
+        return primary_contexts[device].released;
     if (KS_DRIVER(primary_retain)(&handle, device) == CUDA_SUCCESS)
         KS_DRIVER(primary_release)(device);
     return handle;
@@ -189,7 +205,8 @@ static CUcontext owner_of_current(CUcontext context) {
     if (find_tracked(context) != NULL || KS_DRIVER(context_get_device)(&device) != CUDA_SUCCESS ||
         !has_primary_context(device))
         return context;
-    return handle_of_primary(device);
+    const CUcontext primary = handle_of_primary(device);
+    return primary != NULL ? primary : context;
 }
 
 void ks_contexts_expect_green(void) {
@@ -244,58 +261,80 @@ bool ks_context_change_uses(CUcontext handle, int change) {
     return changed;
 }
 
-CUresult ks_context_end_primary(CUresult (*real)(CUdevice), CUdevice device) {
-    const int cell = ks_cell_of_device(device);
-    if (cell == KS_NO_CELL)
-        return real(device);
-    ks_acquire(&lock, KS_LOCK_CONTEXTS);
-    const CUcontext handle = has_primary_context(device) ? handle_of_primary(device) : NULL;
-    ks_timeline_discard(&primary_contexts[device]);
-    const CUresult result = real(device);
-    const bool ended = handle != NULL && result == CUDA_SUCCESS && !has_primary_context(device);
-    if (ended) {
+/* 0: unknown, as in a context that is in error. */
+static unsigned long long id_of(CUcontext handle) {
+    unsigned long long id = 0;
+    KS_DRIVER(context_get_id)(handle, &id);
+    return id;
+}
+
+static void begin_release(struct primary_context *primary, CUdevice device) {
+    if (primary->releasing == 0) {
+        primary->released = has_primary_context(device) ? handle_of_primary(device) : NULL;
+        primary->id = primary->released != NULL ? id_of(primary->released) : 0;
+    }
+    primary->releasing++;
+}
+
+static bool is_another(const struct primary_context *primary) {
+    const unsigned long long id = id_of(primary->released);
+    return id != 0 && primary->id != 0 && id != primary->id;
+}
+
+/* The context that has ended meanwhile, and its events with it, or NULL. Another thread may have
+ * made the next one already, with the same handle and streams that stay. */
+static CUcontext end_release(struct primary_context *primary, CUdevice device) {
+    const CUcontext handle = primary->released;
+    const bool exists = has_primary_context(device);
+    primary->releasing--;
+    if (handle == NULL || (exists && !is_another(primary)))
+        return NULL;
+    primary->released = NULL;
+    primary->timeline = (struct ks_timeline){0};
+    if (!exists)
         ks_streams_drop(handle);
-        last_destruction[cell] = ks_now();
-    }
-    ks_release(&lock);
-    if (ended) {
-        call_listeners(handle);
-    }
-    return result;
-}
-
-uint64_t ks_contexts_see_primaries(void) {
-    uint64_t seen = 0;
-    const int devices = count_devices();
-    for (CUdevice device = 0; device < devices; device++) {
-        if (ks_cell_of_device(device) == KS_NO_CELL || !has_primary_context(device))
-            continue;
-        primary_contexts[device].handle = handle_of_primary(device);
-        seen |= UINT64_C(1) << device;
-    }
-    return seen;
-}
-
-/* Its events have ended with it. */
-static CUcontext forget_primary(CUdevice device) {
-    const CUcontext handle = primary_contexts[device].handle;
-    primary_contexts[device] = (struct ks_timeline){0};
-    ks_streams_drop(handle);
     last_destruction[ks_cell_of_device(device)] = ks_now();
     return handle;
 }
 
-/* Another thread may make such a context again once the list is released. */
-void ks_contexts_forget_primaries(uint64_t seen) {
+uint64_t ks_contexts_begin_release(uint64_t devices) {
+    uint64_t begun = 0;
+    const int visible = count_devices();
+    for (CUdevice device = 0; device < visible; device++) {
+        if ((devices >> device & 1) == 0 || ks_cell_of_device(device) == KS_NO_CELL)
+            continue;
+        begin_release(&primary_contexts[device], device);
+        begun |= UINT64_C(1) << device;
+    }
+    return begun;
+}
+
+void ks_contexts_end_release(uint64_t devices) {
     CUcontext ended[DEVICES_MAX];
     unsigned count = 0;
     for (CUdevice device = 0; device < DEVICES_MAX; device++) {
-        if ((seen >> device & 1) != 0 && !has_primary_context(device))
-            ended[count++] = forget_primary(device);
+        if ((devices >> device & 1) == 0)
+            continue;
+        ended[count] = end_release(&primary_contexts[device], device);
+        count += ended[count] != NULL;
     }
     ks_release(&lock);
     for (unsigned i = 0; i < count; i++)
         call_listeners(ended[i]);
+}
+
+CUresult ks_context_end_primary(CUresult (*real)(CUdevice), CUdevice device) {
+    if (ks_cell_of_device(device) == KS_NO_CELL)
+        return real(device);
+    const int cancel = ks_forbid_cancel();
+    ks_acquire(&lock, KS_LOCK_CONTEXTS);
+    const uint64_t begun = ks_contexts_begin_release(UINT64_C(1) << device);
+    ks_release(&lock);
+    const CUresult result = real(device);
+    ks_acquire(&lock, KS_LOCK_CONTEXTS);
+    ks_contexts_end_release(begun);
+    ks_allow_cancel(cancel);
+    return result;
 }
 
 /* ---- their streams --------------------------------------------------------- */

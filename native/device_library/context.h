@@ -42,8 +42,9 @@ void ks_contexts_gather(void);
 /* Whether this process sees such a device. If not, the driver says so. */
 bool ks_device_exists(CUdevice device);
 
-/* Records events behind all work that this process gave a GPU. */
-void ks_finish_begin(unsigned cell);
+/* Records events behind all work that this process gave a GPU; false if that is not possible now.
+ */
+bool ks_finish_begin(unsigned cell);
 
 /* Whether the GPU has passed those events; *end is then the time of the last, by the GPU's own
  * clock if the driver tells it (CLOCK_MONOTONIC ns). */

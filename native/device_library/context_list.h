@@ -13,16 +13,17 @@
 
 typedef bool ks_context_visitor(struct ks_timeline *timeline, void *data);
 
-/* Calls `visit` for each context of a cell until one call returns false, and returns that. The
- * caller holds the list. */
+/* Calls `visit` for each context of a cell until one call returns false, and returns that; false
+ * also where a context is being released, which is not visited then. The caller holds the list. */
 bool ks_contexts_visit(unsigned cell, ks_context_visitor *visit, void *data);
 
-/* The primary contexts that exist, a bit for each device; the caller holds the list. */
-uint64_t ks_contexts_see_primaries(void);
+/* Before the driver does what may end the primary contexts of these devices, a bit for each: they
+ * are not visited until ks_contexts_end_release(), which gets what this returns. The caller holds
+ * the list, and releases it meanwhile. It must not be cancelled. */
+uint64_t ks_contexts_begin_release(uint64_t devices);
 
-/* Releases the list, which the caller has held since, and calls the listeners for those that have
- * ended by another call than a release. */
-void ks_contexts_forget_primaries(uint64_t seen);
+/* Releases the list, and calls the listeners for those that have ended. */
+void ks_contexts_end_release(uint64_t devices);
 
 /* Like ks_contexts_hold(), but returns false instead of waiting. */
 bool ks_contexts_try_hold(void);

@@ -57,17 +57,21 @@ static bool follow_streams_of(struct ks_timeline *timeline, void *data) {
 /* A primary context may end with its last green one. */
 CUresult ks_context_end_green(CUresult (*real)(CUgreenCtx), CUgreenCtx handle, CUcontext *ended) {
     CUcontext green = NULL;
+    const int cancel = ks_forbid_cancel();
     ks_contexts_hold();
-    const uint64_t primaries = ks_contexts_see_primaries();
     if (KS_DRIVER(context_of_green)(&green, handle) != CUDA_SUCCESS)
         green = NULL;
     if (green != NULL && ks_timeline_must_follow())
         visit_all_cells(follow_streams_of, &green);
+    const uint64_t begun = ks_contexts_begin_release(~UINT64_C(0));
+    ks_contexts_release();
     const CUresult result = real(handle);
     *ended = result == CUDA_SUCCESS ? green : NULL;
+    ks_contexts_hold();
     if (*ended != NULL)
         ks_streams_drop(green);
-    ks_contexts_forget_primaries(primaries);
+    ks_contexts_end_release(begun);
+    ks_allow_cancel(cancel);
     return result;
 }
 
@@ -77,11 +81,11 @@ static bool finish_begin(struct ks_timeline *timeline, void *unused) {
     return true;
 }
 
-void ks_finish_begin(unsigned cell) {
+bool ks_finish_begin(unsigned cell) {
     ks_contexts_hold();
-    if (!ks_contexts_are_closed())
-        ks_contexts_visit(cell, finish_begin, NULL);
+    const bool begun = ks_contexts_are_closed() || ks_contexts_visit(cell, finish_begin, NULL);
     ks_contexts_release();
+    return begun;
 }
 
 static bool finish_end(struct ks_timeline *timeline, void *last) {

@@ -164,7 +164,26 @@ static void do_leave(char **words) {
     answer(cuCtxSetCurrent(context));
 }
 
-/* release: the primary context, for good */
+/* retain: the primary context once more */
+static void do_retain(char **words) {
+    CUcontext same;
+    (void)words;
+    answer(cuDevicePrimaryCtxRetain(&same, 0));
+}
+
+/* retain-unseen: the same by the table of the CUDA runtime */
+static void do_retain_unseen(char **words) {
+    static const char id[] = "\x6b\xd5\xfb\x6c\x5b\xf4\xe7\x4a\x89\x87\xd9\x39\x12\xfd\x9d\xf9";
+    const void *table;
+    CUcontext same;
+    (void)words;
+    CUresult result = cuGetExportTable(&table, (const CUuuid *)id);
+    if (result == CUDA_SUCCESS)
+        result = ((CUresult(*const *)(CUcontext *, CUdevice))table)[2](&same, 0);
+    answer(result);
+}
+
+/* release: the primary context, which may end it */
 static void do_release(char **words) {
     (void)words;
     answer(cuDevicePrimaryCtxRelease(0));
@@ -210,20 +229,27 @@ static void do_thread(char **words) {
     answer((CUresult)(intptr_t)result);
 }
 
-static CUresult use_a_context(unsigned microseconds) {
-    CUcontext own;
+/* Gives the current context work. */
+static CUresult use_current(CUstream stream, unsigned microseconds) {
     CUmodule loaded;
     CUfunction function;
     void *parameters[] = {&microseconds};
+    CUresult result = cuModuleLoadData(&loaded, "// any image");
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = cuModuleGetFunction(&function, loaded, "kubeshare_spin_us");
+    if (result == CUDA_SUCCESS)
+        result = cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
+    cuModuleUnload(loaded);
+    return result;
+}
+
+static CUresult use_a_context(unsigned microseconds) {
+    CUcontext own;
     CUresult result = cuCtxCreate(&own, NULL, 0, 0);
     if (result != CUDA_SUCCESS)
         return result;
-    result = cuModuleLoadData(&loaded, "// any image");
-    if (result == CUDA_SUCCESS)
-        result = cuModuleGetFunction(&function, loaded, "kubeshare_spin_us");
-    if (result == CUDA_SUCCESS)
-        result = cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, NULL, parameters, NULL);
-    cuModuleUnload(loaded);
+    result = use_current(NULL, microseconds);
     const CUresult destroyed = cuCtxDestroy(own);
     return result != CUDA_SUCCESS ? result : destroyed;
 }
@@ -235,6 +261,49 @@ static void do_contexts(char **words) {
         result = use_a_context((unsigned)atoi(words[2]));
     const CUresult back = cuCtxSetCurrent(context);
     answer(result != CUDA_SUCCESS ? result : back);
+}
+
+/* What it leaves behind ends with the context. */
+static CUresult use_the_primary_context(unsigned microseconds) {
+    CUcontext retained;
+    CUstream stream;
+    CUdeviceptr memory;
+    CUresult result = cuDevicePrimaryCtxRetain(&retained, 0);
+    if (result != CUDA_SUCCESS)
+        return result;
+    result = cuCtxSetCurrent(retained);
+    if (result == CUDA_SUCCESS)
+        result = cuStreamCreate(&stream, CU_STREAM_NON_BLOCKING);
+    if (result == CUDA_SUCCESS)
+        result = cuMemAlloc(&memory, 4096);
+    if (result == CUDA_SUCCESS)
+        result = use_current(stream, microseconds);
+    const CUresult released = cuDevicePrimaryCtxRelease(0);
+    return result != CUDA_SUCCESS ? result : released;
+}
+
+static void *run_primary(void *words) {
+    CUresult result = CUDA_SUCCESS;
+    for (int i = 0; i < atoi(((char **)words)[2]) && result == CUDA_SUCCESS; i++)
+        result = use_the_primary_context((unsigned)atoi(((char **)words)[3]));
+    return (void *)(intptr_t)result;
+}
+
+/* primary THREADS COUNT MICROSECONDS: so many threads, up to 8, each retain the primary context so
+ * often, give it work, and release it */
+static void do_primary(char **words) {
+    CUresult result = CUDA_SUCCESS;
+    pthread_t thread[8];
+    const int threads = atoi(words[1]);
+    for (int i = 0; i < threads; i++)
+        pthread_create(&thread[i], NULL, run_primary, words);
+    for (int i = 0; i < threads; i++) {
+        void *one = NULL;
+        pthread_join(thread[i], &one);
+        if (one != NULL)
+            result = (CUresult)(intptr_t)one;
+    }
+    answer(result);
 }
 
 /* finish STREAM: waits for it */
@@ -253,27 +322,30 @@ static const struct command {
     int arguments;
     void (*run)(char **words);
 } commands[] = {
-    {"init",     0, do_init    },
-    {"launch",   3, do_launch  },
-    {"fault",    1, do_fault   },
-    {"begin",    2, do_begin   },
-    {"end",      1, do_end     },
-    {"graph",    1, do_graph   },
-    {"destroy",  1, do_destroy },
-    {"wait",     2, do_wait    },
-    {"pass",     2, do_pass    },
-    {"green",    0, do_green   },
-    {"ungreen",  0, do_ungreen },
-    {"enter",    0, do_enter   },
-    {"leave",    0, do_leave   },
-    {"release",  0, do_release },
-    {"alloc",    1, do_alloc   },
-    {"free",     1, do_free    },
-    {"free-now", 0, do_free_now},
-    {"thread",   3, do_thread  },
-    {"contexts", 2, do_contexts},
-    {"finish",   1, do_finish  },
-    {"sync",     0, do_sync    },
+    {"init",          0, do_init         },
+    {"launch",        3, do_launch       },
+    {"fault",         1, do_fault        },
+    {"begin",         2, do_begin        },
+    {"end",           1, do_end          },
+    {"graph",         1, do_graph        },
+    {"destroy",       1, do_destroy      },
+    {"wait",          2, do_wait         },
+    {"pass",          2, do_pass         },
+    {"green",         0, do_green        },
+    {"ungreen",       0, do_ungreen      },
+    {"enter",         0, do_enter        },
+    {"leave",         0, do_leave        },
+    {"retain",        0, do_retain       },
+    {"retain-unseen", 0, do_retain_unseen},
+    {"release",       0, do_release      },
+    {"alloc",         1, do_alloc        },
+    {"free",          1, do_free         },
+    {"free-now",      0, do_free_now     },
+    {"thread",        3, do_thread       },
+    {"contexts",      2, do_contexts     },
+    {"primary",       3, do_primary      },
+    {"finish",        1, do_finish       },
+    {"sync",          0, do_sync         },
 };
 
 static int obey(char *line) {

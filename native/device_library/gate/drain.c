@@ -23,7 +23,8 @@ static struct work works[KS_CELLS_MAX];
  * and then another event is recorded later. */
 static void await_end(struct work *work, unsigned cell, uint64_t launches) {
     const bool all_have_arrived = !ks_is_launching(cell);
-    ks_finish_begin(cell);
+    if (!ks_finish_begin(cell))
+        return;
     work->awaited = true;
     work->awaited_launches = launches;
     work->covers_all = all_have_arrived;

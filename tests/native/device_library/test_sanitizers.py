@@ -139,6 +139,25 @@ def test_contexts_that_end_while_their_work_is_drained(
         assert_ended_well(work)
 
 
+def test_threads_that_retain_and_release_a_primary_context_while_its_work_is_drained(
+    machine: Machine, session: FakeSession, variant: str
+) -> None:
+    with machine.run(["work"], session.environment, preload=preload(machine, variant)) as work:
+        work.do("init")
+        work.do("release")
+        connection = session.accept()
+        session.open()
+        work.send("primary", 3, 100, 500)
+        for _ in range(20):
+            session.drain(connection)
+            session.open()
+            connection.send(MessageType.WATCH, 0, session.page.epoch(0))
+        assert work.answer()["result"] == 0
+        assert session.charged() == 0
+        assert machine.gpu()["used_memory"] == 0
+        assert_ended_well(work)
+
+
 def test_captures_while_turns_come_and_go(
     machine: Machine, session: FakeSession, variant: str
 ) -> None:
