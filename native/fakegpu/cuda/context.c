@@ -114,7 +114,7 @@ API cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice ordinal) {
     CUresult result = CUDA_SUCCESS;
     TRY(find_device(ordinal, &device));
     REQUIRE(context != NULL, CUDA_ERROR_INVALID_VALUE);
-    call_costs(driver.engine.profile.costs.context_retain);
+    call_costs(&driver.engine.profile.costs.context_retain, &device->primary);
     pthread_mutex_lock(&driver.lock);
     if (!device->primary.alive)
         result = begin(&device->primary, device, device->primary.flags);

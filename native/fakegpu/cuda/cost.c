@@ -17,10 +17,22 @@ static uint64_t now_ns(void) {
 }
 
 /* As with the real driver the thread is on its CPU meanwhile. */
-void call_costs(uint32_t microseconds) {
-    if (microseconds == 0)
-        return;
-    uint64_t end_ns = now_ns() + microseconds * UINT64_C(1000);
+static void work(uint32_t time_us) {
+    uint64_t end_ns = now_ns() + time_us * UINT64_C(1000);
     while (now_ns() < end_ns)
         ;
+}
+
+void call_costs(const struct cost *cost, struct CUctx_st *context) {
+    static pthread_mutex_t all_calls = PTHREAD_MUTEX_INITIALIZER;
+    pthread_mutex_t *lock = cost->lock == LOCK_CONTEXT   ? &context->calls
+                            : cost->lock == LOCK_PROCESS ? &all_calls
+                                                         : NULL;
+    if (cost->time_us == 0)
+        return;
+    if (lock != NULL)
+        pthread_mutex_lock(lock);
+    work(cost->time_us);
+    if (lock != NULL)
+        pthread_mutex_unlock(lock);
 }

@@ -114,6 +114,7 @@ struct CUctx_st {
     uint32_t peers;             /* whose memory it may use, a bit a device; atomic */
     uint64_t held_any, held_legacy, held_blocking; /* passes over the list of what is deferred */
     struct CUctx_st *primary;                      /* of a green context; else NULL */
+    pthread_mutex_t calls; /* held by those that have a lock in the profile; valid as zeros */
     struct CUstream_st legacy;
     struct CUstream_st *streams;
     struct CUevent_st *events;
@@ -220,8 +221,8 @@ CUresult context_fault(struct CUctx_st *context);
 /** What the profile lets every synchronisation take longer. */
 void sync_slowly(void);
 
-/** What the profile lets a call take: its thread works for so long. */
-void call_costs(uint32_t microseconds);
+/** What the profile lets a call in a context take: its thread works for so long. */
+void call_costs(const struct cost *cost, struct CUctx_st *context);
 
 /** Whether one more context fits on this thread's stack. */
 bool context_stack_has_room(void);

@@ -222,7 +222,7 @@ API cuEventRecordWithFlags(CUevent event, CUstream handle, unsigned int flags) {
     struct CUstream_st *stream;
     TRY(usable(event));
     TRY(find_stream(handle, &stream));
-    call_costs(driver.engine.profile.costs.event_record);
+    call_costs(&driver.engine.profile.costs.event_record, event->context);
     REQUIRE(flags <= CU_EVENT_RECORD_EXTERNAL, CUDA_ERROR_INVALID_VALUE);
     REQUIRE(event->context == stream->context, CUDA_ERROR_INVALID_HANDLE);
     const struct operation record = {.kind = OPERATION_RECORD, .event = event};
@@ -242,7 +242,7 @@ API cuCtxRecordEvent(CUcontext handle, CUevent event) {
     bool deferred = false;
     TRY(usable(event));
     TRY(find_context(handle, &context));
-    call_costs(driver.engine.profile.costs.event_record);
+    call_costs(&driver.engine.profile.costs.event_record, context);
     REQUIRE(event->context == context, CUDA_ERROR_INVALID_HANDLE);
     TRY(whole_context_call(context));
     capture_forget(event);
@@ -258,7 +258,7 @@ API cuCtxRecordEvent(CUcontext handle, CUevent event) {
 
 API cuEventQuery(CUevent event) {
     TRY(usable(event));
-    call_costs(driver.engine.profile.costs.event_query);
+    call_costs(&driver.engine.profile.costs.event_query, event->context);
     TRY(event_call(event));
     if (deferred_holds_event(event))
         return CUDA_ERROR_NOT_READY;

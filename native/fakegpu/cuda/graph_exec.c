@@ -159,7 +159,7 @@ API cuGraphLaunch(CUgraphExec executable, CUstream handle) {
     uint64_t span_ns = 0;
     TRY(find_stream(handle, &stream));
     REQUIRE(executable != NULL, CUDA_ERROR_INVALID_VALUE);
-    call_costs(driver.engine.profile.costs.launch);
+    call_costs(&driver.engine.profile.costs.launch, stream->context);
     const struct operation whole = {.kind = OPERATION_GRAPH, .graph = executable->graph};
     if (captures_any())
         TRY(capture_operation(stream, &whole, &captured));

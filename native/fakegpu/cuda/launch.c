@@ -56,7 +56,7 @@ static CUresult launch(CUfunction function, const unsigned shape[6], unsigned sh
     uint32_t argument;
     uint64_t duration_ns;
     TRY(find_stream(handle, &stream));
-    call_costs(driver.engine.profile.costs.launch);
+    call_costs(&driver.engine.profile.costs.launch, stream->context);
     if (function != NULL)
         TRY(module_enter(function->module, stream->context));
     if (captures_any() || deferred_any() || (function != NULL && function->breaks)) {

@@ -26,6 +26,8 @@
  *   sync_us = 0           that every synchronisation takes longer
  *   cost.launch = 3       that a launch takes its thread, in microseconds; 0 unless said
  *   cost.event_record = 2 likewise; so cost.event_query, cost.context_retain
+ *   lock.launch = context  what the call keeps other threads from meanwhile: such calls in the same
+ *                         context, or with `process` in any; `none` unless said; so for the others
  *   fault.0.xid = 79      an error of GPU 0 (13, 31, 48, 63, 64, 79, …) …
  *   fault.0.after_ms = 50 … this long after the first process came to it
  *   fault.0.allocation = 9  the ninth allocation on GPU 0 fails: out of memory
@@ -70,9 +72,16 @@ struct speeds {
     uint32_t path[PATH_SYS / 10 + 1]; /* by enum path / 10 */
 };
 
-/* What calls take their thread, in microseconds. */
+enum call_lock { LOCK_NONE, LOCK_CONTEXT, LOCK_PROCESS };
+
+/* What a call takes its thread, in microseconds, and the lock that it holds meanwhile. */
+struct cost {
+    uint32_t time_us;
+    enum call_lock lock;
+};
+
 struct costs {
-    uint32_t launch, event_record, event_query, context_retain;
+    struct cost launch, event_record, event_query, context_retain;
 };
 
 struct model {

@@ -149,6 +149,26 @@ static bool set_compute_mode(struct profile *profile, const struct place *place,
     return wrong_value(place, value, "default, exclusive_process or prohibited");
 }
 
+static bool set_lock(struct profile *profile, const struct place *place, const char *value) {
+    static const char *const locks[] = {"none", "context", "process"};
+    struct costs *costs = &profile->costs;
+    const char *call = place->key + strlen("lock.");
+    struct cost *cost = strcmp(call, "launch") == 0           ? &costs->launch
+                        : strcmp(call, "event_record") == 0   ? &costs->event_record
+                        : strcmp(call, "event_query") == 0    ? &costs->event_query
+                        : strcmp(call, "context_retain") == 0 ? &costs->context_retain
+                                                              : NULL;
+    if (cost == NULL)
+        return fail(place, "unknown key %s", place->key);
+    for (unsigned lock = 0; lock < sizeof locks / sizeof *locks; lock++) {
+        if (strcmp(locks[lock], value) == 0) {
+            cost->lock = (enum call_lock)lock;
+            return true;
+        }
+    }
+    return wrong_value(place, value, "none, context or process");
+}
+
 static bool set_numbered(struct profile *profile, const struct place *place, const char *value) {
     unsigned index;
     unsigned long node;
@@ -189,7 +209,8 @@ static const struct number {
     {key, offsetof(struct profile, field), least, most, wanted}
 #define SPEED(name, field)                                                                         \
     FIELD("speed." name, speeds.field, 0, 10000000, "MB/s from 0 to 10000000")
-#define COST(name) FIELD("cost." #name, costs.name, 0, 1000000, "microseconds from 0 to 1000000")
+#define COST(name)                                                                                 \
+    FIELD("cost." #name, costs.name.time_us, 0, 1000000, "microseconds from 0 to 1000000")
     COST(launch),
     COST(event_record),
     COST(event_query),
@@ -298,6 +319,8 @@ static bool set(struct profile *profile, const struct place *place, const char *
         return set_link(profile, place, value);
     if (strcmp(place->key, "compute_mode") == 0)
         return set_compute_mode(profile, place, value);
+    if (strncmp(place->key, "lock.", 5) == 0)
+        return set_lock(profile, place, value);
     if (strncmp(place->key, "fault.", 6) == 0)
         return set_fault(profile, place, value);
     return set_numbered(profile, place, value);

@@ -16,6 +16,7 @@ CALLS = {
 }
 COST_US = 2000
 REPEATS = 10
+LONG_COST_US = 400_000
 
 
 def times_us(folder: Path, profile: str) -> dict[str, tuple[float, float]]:
@@ -46,3 +47,37 @@ def test_a_call_takes_what_the_profile_says(tmp_path: Path, dear: str) -> None:
     assert took >= COST_US
     # A busy machine lengthens them by the clock.
     assert max(on_cpu for _, on_cpu in times.values()) < COST_US / 2
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("call", "lock", "contexts"),
+    [*((call, "context", 1) for call in CALLS), ("launch", "process", 2)],
+)
+def test_a_call_keeps_other_threads_waiting_where_the_profile_says(
+    tmp_path: Path, call: str, lock: str, contexts: int
+) -> None:
+    path = tmp_path / "locks.profile"
+    path.write_text(f"count = 2\ncost.{call} = {LONG_COST_US}\nlock.{call} = {lock}\n")
+    script = f"""
+import threading, time
+def use(device):
+    good(d.cuCtxSetCurrent(contexts[device]))
+    names = dict(globals(), device=device)
+    exec("stream, event = good(d.cuStreamCreate(1)), good(d.cuEventCreate(0))", names)
+    ready.wait()
+    begin.wait()
+    exec({CALLS[call]!r}, names)
+contexts = [context, good(d.cuDevicePrimaryCtxRetain(1))]
+ready, begin = threading.Barrier(3), threading.Barrier(3)
+threads = [threading.Thread(target=use, args=(i % {contexts},)) for i in range(2)]
+for thread in threads:
+    thread.start()
+ready.wait()
+before = time.perf_counter_ns()
+begin.wait()
+for thread in threads:
+    thread.join()
+answer = (time.perf_counter_ns() - before) / 1000
+"""
+    assert drive(tmp_path, script, str(path)) >= 2 * LONG_COST_US

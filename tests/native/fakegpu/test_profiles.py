@@ -104,6 +104,8 @@ def test_gpus_of_a_machine_may_differ(tmp_path: Path) -> None:
         ("cost.launch = 2.5", "1: cost.launch = 2.5: expected microseconds"),
         ("cost.event_query = 1000001", "1: cost.event_query = 1000001: expected microseconds"),
         ("cost.memcpy = 1", "1: unknown key cost.memcpy"),
+        ("lock.launch = stream", "1: lock.launch = stream: expected none, context or process"),
+        ("lock.memcpy = context", "1: unknown key lock.memcpy"),
         ("hardware_queues = 33", "1: hardware_queues = 33: expected a number of queues from 0"),
         ("nvswitch = 12", "1: nvswitch = 12: expected 0 or 1"),
         ("numa.0 = 8", "1: numa.0 = 8: expected a NUMA node"),
