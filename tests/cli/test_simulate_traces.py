@@ -68,6 +68,7 @@ def test_nodes_of_a_file_differ(tmp_path: Path) -> None:
         (["--philly", __file__, __file__, "--gpus", "2"], "--gpus is for a cluster of equal nodes"),
         (["--pai", "/tmp", "--nodes-from", __file__], "--nodes-from is for a cluster of equal"),
         (["--pai", "/tmp", "--jobs", "2"], "--jobs is for random jobs"),
+        (["--memory-unit", "MiB"], "--memory-unit is for --audit"),
         (["--nodes-from", __file__, "--nodes", "2"], "--nodes is for equal nodes"),
         (["--pai", "/tmp", "--philly", __file__, __file__], "give either --philly or --pai"),
         ([__file__, "--openb", __file__, __file__], "give either JOBS_CSV or --openb"),
@@ -79,3 +80,23 @@ def test_options_that_exclude_each_other_are_wrong_use(
 ) -> None:
     assert main(["sim", *arguments]) in (2, 3)
     assert words in capsys.readouterr().err
+
+
+def test_the_unit_of_gpushare_reaches_the_audit_log(tmp_path: Path) -> None:
+    limits = {"aliyun.com/gpu-mem": "4096"}
+    spec = {"containers": [{"name": "main", "resources": {"limits": limits}}]}
+    made = {
+        "stage": "ResponseComplete",
+        "verb": "create",
+        "objectRef": {"resource": "pods", "namespace": "a", "name": "train"},
+        "responseStatus": {"code": 201},
+        "stageTimestamp": "2026-11-24T12:00:00Z",
+        "responseObject": {"metadata": {"name": "train"}, "spec": spec},
+    }
+    gone = {**made, "verb": "delete", "stageTimestamp": "2026-11-24T12:01:00Z"}
+    path = tmp_path / "audit.log"
+    path.write_text(f"{json.dumps(made)}\n{json.dumps(gone)}\n")
+    (run,) = as_json("--audit", str(path), "--nodes", "1")["runs"]
+    assert (run["finished"], run["refused"]) == (0, 1)
+    (run,) = as_json("--audit", str(path), "--nodes", "1", "--memory-unit", "MiB")["runs"]
+    assert (run["finished"], run["refused"]) == (1, 0)

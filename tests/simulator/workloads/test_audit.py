@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kubeshare.core.gang import Gang
-from kubeshare.core.units import GI, MICROS, Memory
+from kubeshare.core.units import GI, MI, MICROS, Memory
 from kubeshare.simulator.errors import SimulationError
 from kubeshare.simulator.jobs import FOREVER, NO_HOST_REQUEST, HostRequest
 from kubeshare.simulator.workloads.audit import AuditJobs
@@ -146,6 +146,20 @@ def test_a_name_may_be_used_again(tmp_path: Path) -> None:
     jobs = list(AuditJobs(log(tmp_path, *lines)).draw())
     assert [(job.arrival_s, job.work_s) for job in jobs] == [(0, 2), (4, 2)]
     assert len({job.uid for job in jobs}) == 2
+
+
+def test_memory_of_gpushare_is_counted_in_the_unit(tmp_path: Path) -> None:
+    limits = {"aliyun.com/gpu-mem": "2048"}
+    asked = {
+        "metadata": {"name": "a"},
+        "spec": {"containers": [{"name": "main", "resources": {"limits": limits}}]},
+    }
+    path = log(tmp_path, event("create", 1, "a", asked, kind="pods"))
+    (by_default,), (in_mib,) = AuditJobs(path).draw(), AuditJobs(path, unit=MI).draw()
+    assert by_default.demand is not None
+    assert in_mib.demand is not None
+    assert by_default.demand.memory == Memory(bytes=2048 * GI)
+    assert in_mib.demand.memory == Memory(bytes=2048 * MI)
 
 
 @pytest.mark.parametrize(

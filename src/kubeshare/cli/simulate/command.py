@@ -72,6 +72,13 @@ def _pair(
 @click.option("--philly", type=(_FILE, _FILE), help="Machine list and job log of the Philly trace.")
 @click.option("--pai", type=_FOLDER, help="Folder with the tables of the trace of Alibaba PAI.")
 @click.option("--audit", type=_FILE, help="Audit log of Kubernetes, JSON lines.")
+@click.option(
+    "--memory-unit",
+    type=click.Choice(["GiB", "MiB"]),
+    default="GiB",
+    show_default=True,
+    help="With --audit: the unit of aliyun.com/gpu-mem, as of gpushare's device plugin.",
+)
 @click.option("--nodes-from", type=_FILE, help="CSV file of nodes, instead of equal ones.")
 @click.option("--lenient", is_flag=True, help="Skip invalid lines of the file, and count them.")
 @click.option(

@@ -65,6 +65,8 @@ def check_unused(context: click.Context, given: Mapping[str, Any]) -> None:
     unused: list[tuple[str, str]] = []
     if _source(given):
         unused += [(name, "random jobs, and the file has its own") for name in _OF_RANDOM_JOBS]
+    if _source(given) != "audit":
+        unused.append(("memory_unit", "--audit"))
     if given["nodes_from"]:
         unused += [(name, "equal nodes, and --nodes-from has its own") for name in _OF_EQUAL_NODES]
     if _source(given) in _WITH_NODES:
@@ -139,9 +141,11 @@ def _read(source: str, given: Mapping[str, Any], *, hosts: bool) -> _Jobs | None
             return pai.PaiTasks(given["pai"], lenient=lenient)
         case "audit":
             # It imports what reads manifests, which other commands need not wait for.
+            from kubeshare.api.configuration import GpushareConfiguration  # noqa: PLC0415
             from kubeshare.simulator.workloads import audit  # noqa: PLC0415
 
-            return audit.AuditJobs(given["audit"], lenient=lenient, hosts=hosts)
+            unit = GpushareConfiguration(memory_unit=given["memory_unit"]).unit_bytes
+            return audit.AuditJobs(given["audit"], lenient=lenient, hosts=hosts, unit=unit)
     return None
 
 

@@ -28,6 +28,7 @@ import msgspec
 from kubeshare.api.types.constants import GROUP
 from kubeshare.api.types.core_v1 import TERMINAL_PHASES
 from kubeshare.core.errors import InvalidValueError
+from kubeshare.core.units import GI
 from kubeshare.simulator.errors import SimulationError
 from kubeshare.simulator.jobs import NO_HOST_REQUEST, Job
 from kubeshare.simulator.workloads.manifests import Kind, Life, ask_of, phase_of
@@ -87,6 +88,7 @@ class AuditJobs:
         path: the file.
         lenient: whether invalid lines are skipped.
         hosts: whether the CPU and memory that pods request count.
+        unit: bytes of a unit of ``aliyun.com/gpu-mem``, as gpushare's device plugin counts it.
 
     Attributes:
         count: how many jobs there are.
@@ -98,9 +100,11 @@ class AuditJobs:
         OSError: it cannot be read.
     """
 
-    def __init__(self, path: Path, *, lenient: bool = False, hosts: bool = False) -> None:
+    def __init__(
+        self, path: Path, *, lenient: bool = False, hosts: bool = False, unit: int = GI
+    ) -> None:
         self.skipped = 0
-        log = _Log()
+        log = _Log(unit)
         for line, _, content in read_lines(path, MAX_LINE):
             try:
                 log.read(line, content)
@@ -125,11 +129,15 @@ class AuditJobs:
 class _Log:
     """The lives of the objects of a log.
 
+    Args:
+        unit: bytes of a unit of ``aliyun.com/gpu-mem``.
+
     Attributes:
         lives: all.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, unit: int) -> None:
+        self._unit = unit
         self.lives: list[Life] = []
         self._alive: dict[tuple[Kind, str, str], Life] = {}  # kind, namespace and name
         self._has_status = False
@@ -194,7 +202,7 @@ class _Log:
                 "the audit policy needs the level RequestResponse for pods and sharepods"
             )
         metadata |= {"name": name, "namespace": about.namespace, "uid": f"event-{line}"}
-        ask = ask_of(kind, raw | {"metadata": metadata}, metadata["uid"])
+        ask = ask_of(kind, raw | {"metadata": metadata}, metadata["uid"], unit=self._unit)
         if ask is None:
             return
         if len(self.lives) >= MAX_JOBS:
