@@ -1,9 +1,13 @@
 """Prices of parts of a GPU, against programs small enough to solve by hand."""
 
+from collections import Counter
 from itertools import pairwise
+from random import Random
+from typing import Any
 
 import pytest
 
+from kubeshare.simulator.gradient import prices as module
 from kubeshare.simulator.gradient.prices import find_prices
 
 
@@ -40,3 +44,50 @@ def test_a_bound_is_one_whatever_the_size_of_shares() -> None:
 def test_more_is_worth_no_less() -> None:
     prices = find_prices({percent(81): 1.0, percent(47): 0.7, percent(32): 0.3, percent(16): 0.1})
     assert all(less <= more for less, more in pairwise(prices.of_steps))
+
+
+def plain_pattern(fines: dict[Any, float]) -> tuple[list[float], Counter[Any]]:
+    """The best pattern, with the share that is chosen at each number of steps."""
+    values, chosen = [0.0], [None]
+    for steps in range(1, module.STEPS + 1):
+        best, pick = values[-1], None
+        for share, fine in fines.items():
+            if share.steps <= steps:
+                earned = values[steps - share.steps] + share.earns - fine
+                if earned > best:
+                    best, pick = earned, share
+        values.append(best)
+        chosen.append(pick)
+    used: Counter[Any] = Counter()
+    left = module.STEPS
+    while left:
+        share_there = chosen[left]
+        used.update([share_there] if share_there else [])
+        left -= share_there.steps if share_there else 1
+    return values, used
+
+
+def test_the_best_pattern_is_that_of_the_plain_program() -> None:
+    random = Random(1)
+    for _ in range(200):
+        sizes = random.sample(range(1, 101), random.randrange(12))
+        shares = module._shares({percent(size): random.random() for size in sizes})
+        fines = {share: random.choice([0.0, 0.0, random.random() / 2]) for share in shares}
+        assert module._best_pattern(fines) == plain_pattern(fines)
+
+
+def test_it_stops_once_no_step_can_lower_the_bound(monkeypatch: pytest.MonkeyPatch) -> None:
+    best_pattern, patterns = module._best_pattern, 0
+
+    def counted(fines: Any) -> Any:
+        nonlocal patterns
+        patterns += 1
+        return best_pattern(fines)
+
+    monkeypatch.setattr(module, "_best_pattern", counted)
+    offered = {percent(size): 1.5 / (3 + size / 2) for size in (5, 10, 16, 25, 33, 47, 60, 81)}
+    bound = find_prices(offered).bound
+    assert patterns < module._ITERATIONS
+    # Never enough: it does not stop, and takes lesser gains for gains, too.
+    monkeypatch.setattr(module, "_ENOUGH", 0.0)
+    assert find_prices(offered).bound == pytest.approx(bound, abs=1e-4)

@@ -72,6 +72,8 @@ def find_prices(offered: Mapping[int, float]) -> Prices:
             best, best_fines, prices, since = bound, fines, tuple(values), 0
         elif since == _PATIENCE:
             fines, since, ambition = best_fines, 0, ambition * 0.6
+            if ambition * best < _ENOUGH:
+                break  # the bound is convex, so no step lowers it by more than it aims at
             continue
         else:
             since += 1
@@ -97,25 +99,28 @@ def _shares(offered: Mapping[int, float]) -> list[_Share]:
 
 
 def _best_pattern(fines: Mapping[_Share, float]) -> tuple[list[float], Counter[_Share]]:
-    """What the best pattern of each number of steps earns after fines, and that of a whole GPU."""
+    """What the best pattern of each number of steps earns after fines, and that of a whole GPU.
+
+    Args:
+        fines: of the shares, in ascending order of their steps.
+    """
     values = [0.0]
-    chosen: list[_Share | None] = [None]
+    shares = [(share.steps, share.earns, fine, share) for share, fine in fines.items()]
+    fitting: list[tuple[int, float, float, _Share]] = []
     for steps in range(1, STEPS + 1):
-        best, pick = values[-1], None
-        for share, fine in fines.items():
-            if share.steps <= steps:
-                earned = values[steps - share.steps] + share.earns - fine
-                if earned > best:
-                    best, pick = earned, share
-        values.append(best)
-        chosen.append(pick)
+        while len(fitting) < len(shares) and shares[len(fitting)][0] <= steps:
+            fitting.append(shares[len(fitting)])
+        earned = [values[steps - size] + earns - fine for size, earns, fine, _ in fitting]
+        values.append(max(values[-1], *earned) if earned else values[-1])
     used: Counter[_Share] = Counter()
     left = STEPS
     while left:
-        share_there = chosen[left]
-        if share_there is None:
+        if values[left] == values[left - 1]:
             left -= 1
-        else:
-            used[share_there] += 1
-            left -= share_there.steps
+            continue
+        for size, earns, fine, share in fitting:
+            if size <= left and values[left - size] + earns - fine == values[left]:
+                used[share] += 1
+                left -= size
+                break
     return values, used
