@@ -3,14 +3,17 @@
 import json
 import sys
 from pathlib import Path
+from typing import Any
 
+import msgspec
 import pytest
+from matplotlib.figure import Figure as Drawing
 
 from kubeshare.cli.main import main
 from kubeshare.cli.reproduce.output import as_csv, as_text, draw
 from kubeshare.simulator.experiment import Progress
 from kubeshare.simulator.figures.catalogue import FIGURES, Entry
-from kubeshare.simulator.figures.figure import Claim, Figure, Point, bars
+from kubeshare.simulator.figures.figure import Claim, Figure, Point, bars, stated
 from kubeshare.simulator.measurements import Estimate
 
 SMALL = Figure(
@@ -22,6 +25,7 @@ SMALL = Figure(
         "kubernetes": [Point(1, Estimate(16.4, 0.3)), Point(9, Estimate(48.5, None))],
         "kubeshare": [Point(1, Estimate(16.5, 0.3)), Point(9, Estimate(110.0, 2.0))],
     },
+    paper={"kubernetes at most": stated((3, 50), (9, 50)), "kubeshare": stated((9, 110))},
     claims=[
         Claim(paper="no difference at low load", here="16.4 and 16.5", holds=True),
         Claim(paper="2.2 times at frequency 9", here="2.1 times", holds=False, why="a reason"),
@@ -49,6 +53,7 @@ def test_a_claim_that_fails_is_shown_and_is_exit_code_1(
         "frequency  kubernetes   kubeshare",
         "        1   16.4 ±0.3   16.5 ±0.3",
         "        9        48.5  110.0 ±2.0",
+        "In the paper: kubernetes at most 50 at 3, 50 at 9; kubeshare 110 at 9",
         "holds: no difference at low load",
         "       here: 16.4 and 16.5",
         "FAILS: 2.2 times at frequency 9",
@@ -84,7 +89,41 @@ def test_the_csv_has_a_row_for_each_point(capsys: pytest.CaptureFixture[str]) ->
         "kubernetes,9,48.5,",
         "kubeshare,1,16.5,0.3",
         "kubeshare,9,110.0,2.0",
+        "paper: kubernetes at most,3,50,",
+        "paper: kubernetes at most,9,50,",
+        "paper: kubeshare,9,110,",
     ]
+
+
+@pytest.fixture
+def drawn(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
+    """The drawings, when they are saved."""
+    kept: list[Any] = []
+    monkeypatch.setattr(Drawing, "savefig", lambda drawing, *_, **__: kept.append(drawing))
+    return kept
+
+
+def test_the_numbers_of_the_paper_are_in_the_picture(drawn: list[Any], tmp_path: Path) -> None:
+    draw(SMALL, tmp_path / "8a.png")
+    (axes,) = drawn[0].axes
+    points = {line.get_label(): list(line.get_xydata().flat) for line in axes.get_lines()}
+    assert points["paper: kubernetes at most"] == [3, 50, 9, 50]
+    assert points["paper: kubeshare"] == [9, 110]
+    assert (axes.get_xlabel(), axes.get_yscale()) == ("frequency", "linear")
+
+
+def test_a_picture_says_that_the_paper_has_no_number(drawn: list[Any], tmp_path: Path) -> None:
+    silent = msgspec.structs.replace(SMALL, paper={})
+    draw(silent, tmp_path / "8a.png")
+    assert drawn[0].axes[0].get_xlabel() == "frequency (the text states no number of it)"
+    assert "In the paper: the text states no number of it" in as_text(silent)
+
+
+def test_numbers_far_from_those_of_the_paper_have_a_logarithmic_axis(
+    drawn: list[Any], tmp_path: Path
+) -> None:
+    draw(msgspec.structs.replace(SMALL, paper={"less than": stated((9, 400_000))}), tmp_path / "p")
+    assert drawn[0].axes[0].get_yscale() == "log"
 
 
 @pytest.mark.parametrize(
@@ -99,7 +138,8 @@ def test_bars_and_tables_have_text_csv_and_a_picture(figure: Figure, tmp_path: P
     draw(figure, path)
     assert path.read_bytes().startswith(b"\x89PNG")
     words = {"Bars": ["p", "1.00", "q", "0.50"], "Rows": ["c", "d"]}[figure.title]
-    assert [word for line in as_text(figure).splitlines()[2:-1] for word in line.split()] == words
+    shown = [line for line in as_text(figure).splitlines()[2:-1] if "paper" not in line]
+    assert [word for line in shown for word in line.split()] == words
     assert len(as_csv(figure).splitlines()) == {"Bars": 3, "Rows": 2}[figure.title]
 
 

@@ -12,7 +12,7 @@ from kubeshare.cli.reproduce import command, everything, provenance
 from kubeshare.simulator.experiment import Progress
 from kubeshare.simulator.figures import catalogue
 from kubeshare.simulator.figures.catalogue import Entry, Make
-from kubeshare.simulator.figures.figure import Claim, Figure, NotReproducedError, bars
+from kubeshare.simulator.figures.figure import Claim, Figure, NotReproducedError, Quoted, bars
 
 
 def made(name: str, *, holds: bool = True) -> Make:
@@ -102,15 +102,21 @@ def test_results_of_an_earlier_run_are_removed_and_nothing_else(
 
 
 def test_a_quoted_figure_is_not_of_this_commit_and_machine(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    kept = "bench/results/2026-11-22-lab-two-cores.txt"
-    quoted = Figure(name="old", title="Old", table=[["a"], ["b"]], claims=[], quoted=kept)
-    assert run(monkeypatch, tmp_path, one=made("one"), old=lambda *_: quoted) == 0
+    kept = Quoted(file="results/old.txt", date="2020-02-02", commit="abc", machine="two cores")
+    claim = Claim(paper="says so", here="was so", holds=True)
+    quoted = Figure(name="old", title="", table=[["a"], ["b"]], claims=[claim], quoted=kept)
+    makes = {"one": made("one"), "old": lambda *_: quoted}
+    assert run(monkeypatch, tmp_path, "-o", "csv", **makes) == 0
+    rows = list(csv.DictReader(capsys.readouterr().out.splitlines()))
+    assert rows[0]["ours"] == "is so"
+    assert rows[1]["ours"] == "was so (measured 2020-02-02, commit abc, two cores)"
     old, new = (json.loads((tmp_path / f"{name}.json").read_text()) for name in ("old", "one"))
-    assert (old["machine"], old["python"], old["version"]) == (f"see {kept}", "", "")
-    assert "" not in (new["machine"], new["python"])
-    assert f"Ran: simulation, quoted from {kept}" in (tmp_path / "old.txt").read_text()
+    made_of = [old[key] for key in ("date", "commit", "machine", "python", "version")]
+    assert made_of == ["2020-02-02", "abc", "two cores", "", ""]
+    assert "" not in (new["date"], new["machine"], new["python"])
+    assert "Ran: simulation, quoted from results/old.txt" in (tmp_path / "old.txt").read_text()
 
 
 def test_a_changed_tree_is_marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
@@ -129,7 +135,6 @@ def test_a_changed_tree_is_marked(monkeypatch: pytest.MonkeyPatch, tmp_path: Pat
     file.write_text("2")
     changed = provenance.Provenance.here(1)
     assert changed.commit == f"{clean.commit}-dirty"
-    assert changed.quoting("kept.txt").commit == clean.commit
 
 
 @pytest.mark.parametrize("options", [["all", "--plot", "x.png"], ["9", "--out", "x"]])

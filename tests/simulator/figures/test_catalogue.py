@@ -1,11 +1,17 @@
 """All figures by name: what each needs is made once."""
 
+from pathlib import Path
+
 import pytest
 
 from kubeshare.simulator.experiment import Progress, no_progress
 from kubeshare.simulator.figures import catalogue
 from kubeshare.simulator.figures.catalogue import FIGURES, Entry, jobs_of, make
-from kubeshare.simulator.figures.figure import Figure
+from kubeshare.simulator.figures.figure import Figure, Quoted
+from kubeshare.simulator.figures.gaia import experiments
+from kubeshare.simulator.figures.kubeshare import overhead
+
+ROOT = Path(__file__).parents[3]
 
 
 def test_each_entry_is_made_or_summarises_others_that_are_there() -> None:
@@ -33,6 +39,15 @@ def test_a_summary_makes_what_it_needs_once(monkeypatch: pytest.MonkeyPatch) -> 
     assert make("part", 3, no_progress, made) is made["part"]
     assert calls == [3]
     assert jobs_of("whole", 3, made) == 0
+
+
+@pytest.mark.parametrize(
+    "kept",
+    [overhead.LAB_RESULTS, experiments.SCHEDULING_RESULTS, experiments.TRAINING_RESULTS],
+)
+def test_what_is_said_of_a_kept_result_is_in_its_first_line(kept: Quoted) -> None:
+    first = (ROOT / kept.file).read_text().splitlines()[0]
+    assert all(words in first for words in (kept.date, kept.commit, kept.machine))
 
 
 @pytest.mark.parametrize(

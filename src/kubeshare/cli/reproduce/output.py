@@ -3,6 +3,7 @@
 import json
 from collections.abc import Iterable, Mapping
 from pathlib import Path
+from typing import Final
 
 import click
 import msgspec
@@ -11,6 +12,9 @@ from kubeshare.cli.output import aligned, csv_text
 from kubeshare.cli.reproduce.provenance import Provenance
 from kubeshare.simulator.figures.figure import Figure
 from kubeshare.simulator.measurements import Estimate
+
+_FAR: Final = 50
+_NO_NUMBER: Final = "the text states no number of it"
 
 
 class NoMatplotlibError(click.ClickException):
@@ -29,6 +33,7 @@ def as_text(figure: Figure) -> str:
     points = list(_rows(figure))
     lines += aligned([[figure.x, *figure.lines], *points], words=0) if points else []
     lines += aligned(figure.table) if len(figure.table) > 1 else []
+    lines += [f"In the paper: {_stated(figure)}"] if figure.lines else []
     for claim in figure.claims:
         lines.append(f"{'holds' if claim.holds else 'FAILS'}: {claim.paper}")
         lines.append(f"       here: {claim.here}")
@@ -55,11 +60,18 @@ def as_csv(figure: Figure) -> str:
         for name, points in figure.lines.items()
         for point in points
     ]
+    rows += [
+        [f"paper: {name}", _x(figure, point.x), point.y.mean, None]
+        for name, points in figure.paper.items()
+        for point in points
+    ]
     return csv_text([["line", "x", "mean", "half_width"], *rows])
 
 
 def draw(figure: Figure, path: Path) -> None:
     """Draw the lines with their intervals, as bars where x is no number, or the table.
+
+    Beside them are the numbers that the paper states.
 
     Raises:
         NoMatplotlibError: matplotlib is not installed.
@@ -86,12 +98,34 @@ def draw(figure: Figure, path: Path) -> None:
         else:
             at = [point.x for point in points]
             axes.errorbar(at, heights, yerr=widths, marker="o", capsize=3, label=name)
+    for place, (name, points) in enumerate(figure.paper.items()):
+        at, heights = [point.x for point in points], [point.y.mean for point in points]
+        axes.plot(
+            at,
+            heights,
+            marker="xs^"[place % 3],
+            linestyle="none" if figure.ticks else "dotted",
+            color="black",
+            label=f"paper: {name}",
+        )
     if figure.ticks:
         axes.set_xticks(range(len(figure.ticks)), figure.ticks)
-    axes.set(xlabel=figure.x, ylabel=figure.y)
-    axes.set_ylim(bottom=0)
+    axes.set(xlabel=figure.x if figure.paper else f"{figure.x} ({_NO_NUMBER})", ylabel=figure.y)
+    if _apart(figure):
+        axes.set_yscale("log")
+    else:
+        axes.set_ylim(bottom=0)
     axes.legend()
     drawing.savefig(path, dpi=100)
+
+
+def _apart(figure: Figure) -> bool:
+    """Whether the paper's numbers are so far from ours that one linear axis hides the lower."""
+    ours, theirs = (
+        max((point.y.mean for points in of.values() for point in points), default=0)
+        for of in (figure.lines, figure.paper)
+    )
+    return theirs > _FAR * ours > 0
 
 
 def need_matplotlib() -> None:
@@ -111,6 +145,15 @@ def _rows(figure: Figure) -> Iterable[list[str]]:
     digits = 1 if most >= 10 else 2
     for points in zip(*figure.lines.values(), strict=True):
         yield [_x(figure, points[0].x), *(_cell(point.y, digits) for point in points)]
+
+
+def _stated(figure: Figure) -> str:
+    """The numbers that the paper states, by line."""
+    each = (
+        f"{name} " + ", ".join(f"{point.y.mean:g} at {_x(figure, point.x)}" for point in points)
+        for name, points in figure.paper.items()
+    )
+    return "; ".join(each) or _NO_NUMBER
 
 
 def _x(figure: Figure, x: float) -> str:

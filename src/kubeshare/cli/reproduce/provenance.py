@@ -4,12 +4,14 @@ import os
 import platform
 import shutil
 import subprocess
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Final, Self
 
 import msgspec
 
 import kubeshare
+from kubeshare.simulator.figures.figure import Quoted
 
 CLONE: Final = Path(kubeshare.__file__).parents[2]
 """The clone that this package is of, where it is of one."""
@@ -21,15 +23,16 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         seeds: how many runs were drawn where the papers draw one.
         version: of KubeShare; "" of a kept result.
+        date: when it began, or when the kept result was measured.
         commit: of the clone, with ``-dirty`` where it has changes that are not committed; of a
-            kept result the commit that kept it; "" without a clone.
-        machine: system, processor kind and number of cores; of a kept result the file that
-            names them.
+            kept result the commit that it was measured of; "" without a clone.
+        machine: system, processor kind and number of cores.
         python: its version; "" of a kept result.
     """
 
     seeds: int
     version: str
+    date: str
     commit: str
     machine: str
     python: str
@@ -40,22 +43,20 @@ class Provenance(msgspec.Struct, frozen=True, kw_only=True):
         return cls(
             seeds=seeds,
             version=kubeshare.__version__,
+            date=datetime.now(UTC).date().isoformat(),
             commit=_git("describe", "--always", "--dirty", "--exclude=*"),
             machine=f"{platform.system()} {platform.machine()}, {os.cpu_count()} cores",
             python=platform.python_version(),
         )
 
-    def quoting(self, kept: str) -> "Provenance":
-        """Of a figure that quotes a result, which neither this commit nor this machine made.
-
-        Args:
-            kept: the file of the result, in the clone.
-        """
+    def quoting(self, kept: Quoted) -> "Provenance":
+        """Of a figure that quotes a result, which neither this commit nor this machine made."""
         return Provenance(
             seeds=self.seeds,
             version="",
-            commit=_git("log", "-1", "--format=%h", "--", kept),
-            machine=f"see {kept}",
+            date=kept.date,
+            commit=kept.commit,
+            machine=kept.machine,
             python="",
         )
 

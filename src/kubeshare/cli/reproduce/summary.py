@@ -57,7 +57,8 @@ class Summary(msgspec.Struct, kw_only=True):
         for figure in self.made.values():
             for claim in figure.claims:
                 result = "holds" if claim.holds else "FAILS"
-                yield Row(figure.heading, result, claim.paper, claim.here, claim.why)
+                ours = f"{claim.here}{figure.measured}"
+                yield Row(figure.heading, result, claim.paper, ours, claim.why)
             if not figure.claims:
                 yield Row(figure.heading, "-", "no claim", figure.title, "")
         for name, why in self.missing.items():
@@ -111,7 +112,8 @@ def _end(summary: Summary) -> str:
     about = summary.provenance
     words = [
         f"{holds} of {len(claims)} claims hold, {len(summary.made)} figures and tables",
-        f"{about.seeds} seeds, commit {about.commit or about.version}, {about.machine}",
+        f"{about.seeds} seeds, {about.date}",
+        f"commit {about.commit or about.version}, {about.machine}",
         f"{summary.took_s:.0f} s",
     ]
     if summary.missing:

@@ -35,6 +35,21 @@ class Claim(msgspec.Struct, frozen=True, kw_only=True):
     why: str = ""
 
 
+class Quoted(msgspec.Struct, frozen=True, kw_only=True):
+    """A kept result.
+
+    Attributes:
+        file: where it is in a clone.
+        date, commit, machine: when, of which commit and where it was measured, as its first line
+            says.
+    """
+
+    file: str
+    date: str
+    commit: str
+    machine: str
+
+
 class Figure(msgspec.Struct, frozen=True, kw_only=True):
     """A figure or a table.
 
@@ -42,12 +57,14 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
         name: as in the paper.
         title, x, y: what it shows, and what its axes are.
         lines: name → its points; all lines have the same x.
+        paper: what the paper's text states, in the same axes: name → points without intervals.
+            Empty where it states no number: its curves are not read off pictures.
         ticks: the names of x = 0, 1, … where x is no number.
         table: rows of text, the header first, of what is no line.
         claims: of the paper.
         chosen: what the paper leaves open, and what was taken here.
         ran: where it ran.
-        quoted: the file of the kept result that it quotes, in a clone; "" if it ran now.
+        quoted: the kept result that it quotes; None if it ran now.
     """
 
     name: str
@@ -55,17 +72,26 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     x: str = ""
     y: str = ""
     lines: Mapping[str, Sequence[Point]] = msgspec.field(default_factory=dict)
+    paper: Mapping[str, Sequence[Point]] = msgspec.field(default_factory=dict)
     ticks: Sequence[str] = ()
     table: Sequence[Sequence[str]] = ()
     claims: Sequence[Claim]
     chosen: Sequence[str] = ()
     ran: str = SIMULATION
-    quoted: str = ""
+    quoted: Quoted | None = None
 
     @property
     def where(self) -> str:
         """Where it ran, and the kept result that it quotes."""
-        return f"{self.ran}, quoted from {self.quoted}" if self.quoted else self.ran
+        return f"{self.ran}, quoted from {self.quoted.file}" if self.quoted else self.ran
+
+    @property
+    def measured(self) -> str:
+        """``(measured on …)``: date, commit and machine of a kept result; "" if it ran now."""
+        if self.quoted is None:
+            return ""
+        kept = self.quoted
+        return f" (measured {kept.date}, commit {kept.commit}, {kept.machine})"
 
     @property
     def heading(self) -> str:
@@ -77,6 +103,11 @@ class Figure(msgspec.Struct, frozen=True, kw_only=True):
     def holds(self) -> bool:
         """Whether all its claims hold."""
         return all(claim.holds for claim in self.claims)
+
+
+def stated(*points: tuple[float, float]) -> list[Point]:
+    """Points of a paper, each x and y, without intervals."""
+    return [Point(x, Estimate(y, None)) for x, y in points]
 
 
 def bars(values: Sequence[float]) -> list[Point]:

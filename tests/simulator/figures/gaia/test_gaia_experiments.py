@@ -9,7 +9,7 @@ ROOT = Path(__file__).parents[4]
 
 
 def test_the_times_of_scheduling_are_those_of_the_kept_result() -> None:
-    text = (ROOT / experiments.SCHEDULING_RESULTS).read_text().split("Experiment 5: ms")[1]
+    text = (ROOT / experiments.SCHEDULING_RESULTS.file).read_text().split("Experiment 5: ms")[1]
     rows = {line.strip()[:50].strip(): line.split() for line in text.splitlines() if line}
     for name, *times in experiments.SCHEDULING:
         line = next(" ".join(of) for key, of in rows.items() if name.startswith(key))
@@ -19,7 +19,7 @@ def test_the_times_of_scheduling_are_those_of_the_kept_result() -> None:
 
 
 def test_the_times_of_training_are_those_of_the_kept_result() -> None:
-    lines = (ROOT / experiments.TRAINING_RESULTS).read_text().splitlines()
+    lines = (ROOT / experiments.TRAINING_RESULTS.file).read_text().splitlines()
     for name, stock, gaia, gain in experiments.TRAINING:
         line = next(line for line in lines if line.strip().startswith(name))
         words = line.strip().removeprefix(name).split()

@@ -13,7 +13,7 @@ TOKEN = "pods with a service account's token"
 
 
 def test_the_quoted_times_are_those_of_the_kept_result() -> None:
-    lines = (ROOT / overhead.LAB_RESULTS).read_text().splitlines()
+    lines = (ROOT / overhead.LAB_RESULTS.file).read_text().splitlines()
     kept = [json.loads(line) for line in lines if line.startswith('{"what": "create')]
     at_once = [each["native_and_sharing_s"] for each in kept if "native_and_sharing_s" in each]
     for place, quoted in enumerate(overhead.CREATE_S.values()):
@@ -37,7 +37,7 @@ def test_figure_10_has_both_curves() -> None:
     figure = overhead.figure_10(1, no_progress)
     assert [len(points) for points in figure.lines.values()] == [6, 6]
     assert figure.holds
-    assert figure.where == f"the lab, quoted from {overhead.LAB_RESULTS}"
+    assert figure.where == f"the lab, quoted from {overhead.LAB_RESULTS.file}"
 
 
 @pytest.mark.slow

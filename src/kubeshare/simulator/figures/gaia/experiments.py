@@ -3,10 +3,20 @@
 from typing import Final
 
 from kubeshare.simulator.experiment import Progress
-from kubeshare.simulator.figures.figure import Claim, Figure
+from kubeshare.simulator.figures.figure import Claim, Figure, Quoted
 
-SCHEDULING_RESULTS: Final = "bench/results/2026-11-23-gaia-experiments-two-cores.txt"
-TRAINING_RESULTS: Final = "bench/results/2026-11-28-gaia-experiment-6-two-cores.txt"
+SCHEDULING_RESULTS: Final = Quoted(
+    file="bench/results/2026-11-23-gaia-experiments-two-cores.txt",
+    date="2026-11-23",
+    commit="235ec85d",
+    machine="two cores of an AMD EPYC virtual machine",
+)
+TRAINING_RESULTS: Final = Quoted(
+    file="bench/results/2026-11-28-gaia-experiment-6-two-cores.txt",
+    date="2026-11-28",
+    commit="8c5f7324",
+    machine="two cores of an AMD EPYC virtual machine",
+)
 
 SCHEDULING: Final = (
     ("1 Simple, 1 GPU (table I)", "24 (31)", "65 (88)", "85 (141)"),

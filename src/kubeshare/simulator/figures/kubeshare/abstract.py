@@ -35,7 +35,7 @@ def _claim(text: str, figure: Figure, at: int) -> Claim:
     shows = figure.claims[at]
     return Claim(
         paper=text,
-        here=f"{figure.heading[0].lower()}{figure.heading[1:]}: {shows.here}",
+        here=f"{figure.heading[0].lower()}{figure.heading[1:]}: {shows.here}{figure.measured}",
         holds=shows.holds,
         why=shows.why,
     )

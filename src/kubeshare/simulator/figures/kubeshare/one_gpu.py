@@ -15,7 +15,14 @@ from typing import Any, Final
 
 import kubeshare
 from kubeshare.simulator.experiment import Progress
-from kubeshare.simulator.figures.figure import Claim, Figure, NotReproducedError, Point, bars
+from kubeshare.simulator.figures.figure import (
+    Claim,
+    Figure,
+    NotReproducedError,
+    Point,
+    bars,
+    stated,
+)
 from kubeshare.simulator.measurements import Estimate
 
 CLONE: Final = Path(kubeshare.__file__).parents[2]
@@ -92,6 +99,11 @@ def shares_by_stage(result: Result) -> Figure:
             for job in names
             for what, key in (("", "charged"), (" expected", "target"))
         },
+        paper={
+            "A": stated((0, 60), (1, 50), (2, 40)),
+            "B": stated((1, 50), (2, 30)),
+            "C": stated((2, 30)),
+        },
         ticks=[stage["title"] for stage in stages],
         claims=[
             Claim(
@@ -141,6 +153,7 @@ def cost_by_quota(result: Result) -> Figure:
             name: [Point(each["quota_ms"], Estimate(1 - each[key], None)) for each in points]
             for name, key in lines.items()
         },
+        paper={"at least": stated((30, 0.95))},
         claims=[
             Claim(
                 paper="the slowdown stays within 5 %, even with a quota of 30 ms",
@@ -182,6 +195,12 @@ def slowdown_by_pair(result: Result) -> Figure:
         x="pair",
         y="times as long as alone",
         lines={f"job {place + 1}": bars([of[place] for of in pairs.values()]) for place in (0, 1)},
+        paper={
+            "B+B": stated((list(pairs).index("B+B"), 1.5)),
+            "others less than": stated(
+                *((at, 1.1) for at, pair in enumerate(pairs) if pair != "B+B")
+            ),
+        },
         ticks=list(pairs),
         claims=[
             Claim(
