@@ -52,6 +52,27 @@ def test_the_table_has_a_line_for_each_policy_and_the_next_step() -> None:
     assert lines[-1].startswith("Next: ")
 
 
+def test_users_wait_for_their_jobs() -> None:
+    whole = ["--users", "2", "--jobs", "20", "--duration", "10", "--policy", "whole"]
+    (run,) = as_json(*SMALL, *whole)["runs"]
+    # Ten jobs one after another on each of two GPUs; a pod of Kubernetes starts in .21 s.
+    assert (run["finished"], run["wait_mean_s"]) == (20, 0)
+    assert run["makespan_s"] == pytest.approx(102.1)
+
+
+def test_latencies_are_shown_where_jobs_serve_requests() -> None:
+    served = ["--policy", "whole", "--service-time", "0.01"]
+    (run,) = as_json(*SMALL, *served)["runs"]
+    # At a mean need of .3 most find no other: they take 10 ms on a whole GPU.
+    assert run["requests"] == pytest.approx(40 * 40 * 30, rel=0.2)
+    assert run["latency_p50_s"] == pytest.approx(0.01, rel=0.02)
+    assert 0.02 < run["latency_p99_s"] < 0.2
+    head, row = sim(*SMALL, *served).stdout.splitlines()[1:3]
+    assert head.endswith("p50 ms  p99 ms")
+    assert float(row.split()[-1]) == pytest.approx(1000 * run["latency_p99_s"], abs=0.1)
+    assert "p50" not in sim(*SMALL).stdout
+
+
 def test_files_have_the_course_and_the_jobs(tmp_path: Path) -> None:
     series, ended = tmp_path / "series.csv", tmp_path / "ended.csv"
     sim(*SMALL, "--series", str(series), "--ended", str(ended))
@@ -120,6 +141,15 @@ def test_skipped_lines_are_counted(tmp_path: Path) -> None:
         (["--compare", "locality,locality"], "is not two policies"),
         (["--compare", "locality,whole", "--policy", "fgd"], "either --policy or --compare"),
         (["nowhere.csv"], "nowhere.csv"),
+        (["--users", "0"], "--users"),
+        (["--users", "2", "--think", "-1"], "think: -1 s is not a time from 0"),
+        (["--users", "2", "--interarrival", "3"], "--interarrival is for jobs that arrive at"),
+        (["--users", "2", "--fill", "1"], "--fill is for jobs that arrive at random"),
+        (["--think", "3"], "--think is for a closed loop: give --users, too"),
+        (["--service-time", "-1"], "service time: -1 s is not a time from 0"),
+        ([__file__, "--users", "5"], "--users is for random jobs, and the file has its own"),
+        (["--users", "2", "--tier", "control"], "does not simulate a closed loop (--users)"),
+        (["--service-time", "1", "--tier", "control"], "serves requests, which --tier control"),
         (["--request-time", "1"], "--request-time and --restart are for --tier control"),
         (["--restart", "scheduler@1"], "--request-time and --restart are for --tier control"),
         (["--tier", "control", "--request-time", "-1"], "--request-time: -1 s is not from 0 to 10"),

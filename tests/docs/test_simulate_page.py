@@ -126,4 +126,4 @@ def test_the_page_has_all_columns_baselines_and_files() -> None:
         assert {*columns.required, *columns.optional} <= words
     assert set(BASELINES) <= words
     assert len(FILES) == 4
-    assert len(BLOCKS) == 8
+    assert len(BLOCKS) == 10

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubeshare.simulator.measurements import MAX_POINTS, Measurements, Series, estimate
+from kubeshare.simulator.measurements import MAX_POINTS, Histogram, Measurements, Series, estimate
 
 
 def test_a_long_series_has_few_points_and_keeps_its_integral() -> None:
@@ -47,3 +47,13 @@ def test_an_estimate_has_the_interval_of_students_t() -> None:
 def test_a_run_of_nothing_has_numbers() -> None:
     summary = Measurements().summary(4, 0, 0)
     assert (summary.jobs_per_minute, summary.wait_p99_s, summary.used_fraction) == (0, 0, 0)
+
+
+def test_percentiles_of_a_histogram_are_within_one_percent() -> None:
+    histogram = Histogram()
+    for millis in range(1, 10_001):
+        histogram.add(millis / 1000)
+    assert histogram.count == 10_000
+    assert histogram.percentile(50) == pytest.approx(5, rel=0.01)
+    assert histogram.percentile(99) == pytest.approx(9.9, rel=0.01)
+    assert Histogram().percentile(99) == 0

@@ -1,6 +1,6 @@
 """Runs one workload on one cluster under several systems and seeds."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Final, Protocol
 
 import msgspec
@@ -8,10 +8,11 @@ import msgspec
 from kubeshare.simulator.cluster import SimulatedNode, build_cluster, gpu_count
 from kubeshare.simulator.control_numbers import ControlNumbers
 from kubeshare.simulator.engine.fragments import Fragments
-from kubeshare.simulator.engine.simulation import OnEnd, Settings, Simulation
+from kubeshare.simulator.engine.simulation import Following, OnEnd, Settings, Simulation
 from kubeshare.simulator.jobs import Job
 from kubeshare.simulator.measurements import Estimate, Summary, estimate
 from kubeshare.simulator.systems import Setting, system
+from kubeshare.simulator.workloads.closed_loop import ClosedLoopJobs
 
 _NUMBERS: Final = tuple(name for name in Summary.__struct_fields__ if name != "partial")
 
@@ -93,9 +94,9 @@ def run(
     setting = Setting(seed, experiment.nodes, experiment.workload.draw)
     chosen = system(policy, setting)
     cluster = build_cluster(experiment.nodes, owned=experiment.owned or chosen.owned)
-    simulation = Simulation(cluster, chosen, experiment.settings, on_end)
+    simulation = Simulation(cluster, chosen, experiment.settings, on_end, seed)
     try:
-        for _ in simulation.run(experiment.workload.draw(seed)):
+        for _ in simulation.run(*_jobs(experiment.workload, seed)):
             progress(1)
     except KeyboardInterrupt:
         simulation.measured.interrupted = True
@@ -111,6 +112,14 @@ def run(
         bound=chosen.bound,
         fragments=simulation.fragments.points,
     )
+
+
+def _jobs(workload: Workload, seed: int) -> tuple[Iterable[Job], Following | None]:
+    """The jobs whose arrival is known, and what follows those that end."""
+    if isinstance(workload, ClosedLoopJobs):
+        loop = workload.begin(seed)
+        return loop.first, loop.following
+    return workload.draw(seed), None
 
 
 def estimates(runs: Sequence[Run]) -> dict[str, Estimate]:

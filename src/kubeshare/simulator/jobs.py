@@ -52,6 +52,8 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
         name: its name, for display.
         demand: what it asks of GPUs; None if it asks for none.
         need_micros: how much of each of its GPUs it uses where nothing limits it.
+        service_s: of an inference job the GPU time of a request, in seconds of a whole GPU;
+            requests come as often as makes its need. 0 of other jobs.
         host: what it requests of the node.
         priority: as in :class:`kubeshare.core.simulation.PlacementQueue`.
         preemptible: whether a job of higher priority may evict it.
@@ -68,6 +70,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
     name: str
     demand: Demand | None = None
     need_micros: int = MICROS
+    service_s: float = 0.0
     host: HostRequest = NO_HOST_REQUEST
     priority: int = 0
     preemptible: bool = False
@@ -79,5 +82,7 @@ class Job(msgspec.Struct, frozen=True, kw_only=True):
             raise SimulationError(f"arrival: {self.arrival_s:g} is not a time from 0")
         if not self.work_s >= 0:
             raise SimulationError(f"duration: {self.work_s:g} s is negative")
+        if not 0 <= self.service_s < math.inf:
+            raise SimulationError(f"service time: {self.service_s:g} s is not a time from 0")
         if not 0 < self.need_micros <= MICROS:
             raise SimulationError("need: it is more than 0 and at most 1, a whole GPU")

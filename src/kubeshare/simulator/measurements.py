@@ -4,6 +4,7 @@ Memory is bounded: a series has at most ``MAX_POINTS`` points, however long the 
 job that ended two numbers are kept.
 """
 
+import math
 import statistics
 from array import array
 from collections import Counter
@@ -17,6 +18,9 @@ MAX_POINTS: Final = 512
 GAUGES: Final = ("used_gpus", "reserved_gpus", "active_gpus", "waiting_jobs")
 """What is followed over time: the GPU time in use, what holders reserve, how many GPUs have
 holders, and how many jobs wait."""
+
+_STEP: Final = math.log(1.02)
+"""Of the logarithm of a time in a histogram."""
 
 REASONS: Final = 20
 """The most different reasons for refusals that are told apart."""
@@ -73,6 +77,32 @@ class Series:
         self.step_s *= 2
 
 
+class Histogram:
+    """Counts of times, in steps of 2 %, so that memory does not grow with their number.
+
+    Attributes:
+        count: how many there are.
+    """
+
+    def __init__(self) -> None:
+        self.count = 0
+        self._counts: Counter[int] = Counter()
+
+    def add(self, seconds: float) -> None:
+        """Count a time of more than 0."""
+        self.count += 1
+        self._counts[round(math.log(seconds) / _STEP)] += 1
+
+    def percentile(self, percent: int) -> float:
+        """The nearest-rank percentile, within 1 %; 0 of nothing."""
+        rank = -(-self.count * percent // 100)
+        for step, count in sorted(self._counts.items()):
+            rank -= count
+            if rank <= 0:
+                return math.exp(step * _STEP)
+        return 0.0
+
+
 class Measurements:
     """The counts and times of a run.
 
@@ -85,6 +115,7 @@ class Measurements:
         series: the gauges over time.
         waits_s: of each placed job, the time from submission to placement.
         completions_s: of each finished job, the time from submission to its end.
+        latencies: of the requests of inference jobs, in seconds.
         first_arrival_s: when the first job was submitted.
         last_finish_s: when the last job that finished did.
     """
@@ -98,6 +129,7 @@ class Measurements:
         self.series = Series()
         self.waits_s = array("d")
         self.completions_s = array("d")
+        self.latencies = Histogram()
         self.first_arrival_s = 0.0
         self.last_finish_s = 0.0
 
@@ -144,6 +176,9 @@ class Measurements:
             wait_p99_s=percentile(self.waits_s, 99),
             completion_mean_s=mean(self.completions_s),
             completion_p99_s=percentile(self.completions_s, 99),
+            requests=self.latencies.count,
+            latency_p50_s=self.latencies.percentile(50),
+            latency_p99_s=self.latencies.percentile(99),
             active_gpus_mean=active / elapsed if elapsed else 0.0,
             reserved_peak_fraction=self.series.peaks[1] / gpus if gpus else 0.0,
             reserved_fraction=reserved / gpu_s if gpu_s else 0.0,
@@ -162,6 +197,8 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
         jobs_per_minute: finished jobs by the makespan.
         wait_mean_s, wait_p99_s: from submission to placement.
         completion_mean_s, completion_p99_s: from submission to the end.
+        requests: that inference jobs served.
+        latency_p50_s, latency_p99_s: from the arrival of a request to its end, within 1 %.
         active_gpus_mean: how many GPUs had holders, on average.
         reserved_fraction: of GPU time, reserved by holders.
         reserved_peak_fraction: of GPUs, the most that was reserved at once.
@@ -182,6 +219,9 @@ class Summary(msgspec.Struct, frozen=True, kw_only=True):
     wait_p99_s: float
     completion_mean_s: float
     completion_p99_s: float
+    requests: int
+    latency_p50_s: float
+    latency_p99_s: float
     active_gpus_mean: float
     reserved_fraction: float
     reserved_peak_fraction: float

@@ -60,3 +60,8 @@ def test_it_has_the_priority_and_the_gang_of_the_job() -> None:
 def test_what_only_the_core_tier_simulates_is_refused(more: dict[str, Any], words: str) -> None:
     with pytest.raises(SimulationError, match=rf"job a .*{words}.*--tier core"):
         sharepod_of(job("a", **more), 0)
+
+
+def test_requests_are_only_in_the_core_tier() -> None:
+    with pytest.raises(SimulationError, match=r"job a serves requests, .* --tier core"):
+        sharepod_of(msgspec.structs.replace(job("a"), service_s=0.01), 0)

@@ -28,6 +28,13 @@ def test_a_line_needs_only_arrival_and_duration(tmp_path: Path) -> None:
     )
 
 
+def test_a_job_that_serves_requests_needs_what_they_need(tmp_path: Path) -> None:
+    text = "arrival,duration,request,rate,service_time\n0,10,0.5,20,0.01\n0,10,0.5,,\n"
+    server, other = JobsCsv(written(tmp_path, text)).draw()
+    assert (server.need_micros, server.service_s) == (200_000, 0.01)
+    assert (other.need_micros, other.service_s) == (500_000, 0)
+
+
 def test_a_line_may_say_all_that_a_pod_can_ask_for(tmp_path: Path) -> None:
     text = (
         "name,namespace,arrival,duration,request,limit,memory,gpus,model,need,kind,affinity,"
@@ -76,6 +83,10 @@ def test_a_job_without_gpus_has_no_demand(tmp_path: Path) -> None:
         ("arrival,duration,gpus\n0,1,-2\n", ":2: gpus: -2 is less than 0"),
         ("arrival,duration,gpus\n0,1,two\n", ":2: gpus: 'two' is not a whole number"),
         ("arrival,duration,need\n0,1,0\n", ":2: need: it is more than 0"),
+        ("arrival,duration,rate\n0,1,5\n", ":2: rate, service_time: a job that serves requests"),
+        ("arrival,duration,rate,service_time\n0,1,5,0.3\n", ":2: rate x service_time: 1.5"),
+        ("arrival,duration,rate,service_time,need\n0,1,5,0.1,0.2\n", ":2: need: that of a job"),
+        ("arrival,duration,rate,service_time\n0,1,-5,0.3\n", ":2: rate: -5 is not from 0"),
         ("arrival,duration,preemptible\n0,1,yes\n", ":2: preemptible: 'yes' is neither true"),
         ("arrival,duration,gang\n0,1,g\n", ":2: min_available: a gang needs it"),
         ("arrival,duration,cpu\n0,1,1e9\n", ":2: cpu: 1e9 is more than 100000"),

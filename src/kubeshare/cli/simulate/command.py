@@ -88,9 +88,16 @@ def _pair(
 )
 @click.option("--jobs", default=1000, show_default=True, help="Without a file: how many jobs.")
 @click.option("--interarrival", default=1.0, show_default=True, help="Mean seconds between two.")
+@click.option("--users", type=click.IntRange(1), help="As many users, each with one job at a time.")
+@click.option("--think", default=0.0, show_default=True, help="Mean seconds between a user's jobs.")
 @click.option("--duration", default=40.0, show_default=True, help="Seconds that each runs.")
 @click.option("--demand", default=0.3, show_default=True, help="Mean demand, in GPUs.")
 @click.option("--deviation", default=0.1, show_default=True, help="Its standard deviation.")
+@click.option(
+    "--service-time",
+    default=0.0,
+    help="Jobs serve requests, each of so many seconds of a whole GPU, as often as they demand.",
+)
 @click.option("--nodes", default=8, show_default=True, help="Nodes of the cluster.")
 @click.option("--gpus", default=4, show_default=True, help="GPUs of each node.")
 @click.option("--gpu-memory", default="16Gi", show_default=True, help="Memory of each GPU.")

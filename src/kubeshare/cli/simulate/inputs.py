@@ -15,11 +15,16 @@ from kubeshare.simulator.engine.simulation import Settings
 from kubeshare.simulator.errors import SimulationError
 from kubeshare.simulator.experiment import Experiment, Workload
 from kubeshare.simulator.workloads import nodes_csv, openb, pai, philly
+from kubeshare.simulator.workloads.closed_loop import ClosedLoopJobs
 from kubeshare.simulator.workloads.filled import Filled
 from kubeshare.simulator.workloads.jobs_csv import JobsCsv
 from kubeshare.simulator.workloads.poisson import PoissonJobs
 
-_OF_RANDOM_JOBS: Final = ("jobs", "interarrival", "duration", "demand", "deviation")
+_OF_RANDOM_JOBS: Final = (
+    *("jobs", "interarrival", "users", "think", "duration", "demand", "deviation"),
+    "service_time",
+)
+_OF_OPEN_LOOP: Final = ("interarrival", "fill")
 _OF_EQUAL_NODES: Final = ("nodes", "gpus", "gpu_memory", "gpu_model", "cpus", "memory")
 _NAMES: Final = {
     "jobs_csv": "JOBS_CSV",
@@ -72,6 +77,10 @@ def check_unused(context: click.Context, given: Mapping[str, Any]) -> None:
     if _source(given) in _WITH_NODES:
         words = "a cluster of equal nodes, and the trace has its own"
         unused += [(name, words) for name in (*_OF_EQUAL_NODES, "nodes_from")]
+    if given["users"]:
+        unused += [(name, "jobs that arrive at random, not for --users") for name in _OF_OPEN_LOOP]
+    else:
+        unused.append(("think", "a closed loop: give --users, too"))
     for name, purpose in unused:
         if context.get_parameter_source(name) is ParameterSource.COMMANDLINE:
             raise SimulationError(f"--{name.replace('_', '-')} is for {purpose}")
@@ -161,14 +170,17 @@ def _trace_nodes(source: str, given: Mapping[str, Any]) -> list[SimulatedNode] |
     return nodes_csv.read_nodes(given["nodes_from"]) if given["nodes_from"] else None
 
 
-def _random(given: Mapping[str, Any]) -> PoissonJobs:
-    return PoissonJobs(
-        count=given["jobs"],
-        interarrival_s=given["interarrival"],
-        duration_s=given["duration"],
-        demand_mean=given["demand"],
-        demand_deviation=given["deviation"],
-    )
+def _random(given: Mapping[str, Any]) -> Workload:
+    drawn = {
+        "count": given["jobs"],
+        "duration_s": given["duration"],
+        "demand_mean": given["demand"],
+        "demand_deviation": given["deviation"],
+        "service_s": given["service_time"],
+    }
+    if given["users"]:
+        return ClosedLoopJobs(users=given["users"], think_s=given["think"], **drawn)
+    return PoissonJobs(interarrival_s=given["interarrival"], **drawn)
 
 
 def _nodes(given: Mapping[str, Any]) -> list[SimulatedNode]:

@@ -29,6 +29,12 @@ _SHOWN: Final = (
 )
 """Head, number, factor and format of each column."""
 
+_OF_REQUESTS: Final = (
+    ("p50 ms", "latency_p50_s", 1000.0, "{:.1f}"),
+    ("p99 ms", "latency_p99_s", 1000.0, "{:.1f}"),
+)
+"""The same of those that are shown where jobs serve requests."""
+
 
 class Results(msgspec.Struct, frozen=True, kw_only=True):
     """The results of a command.
@@ -49,6 +55,12 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     compared: tuple[str, str] | None = None
     failed: str = ""
 
+    @property
+    def columns(self) -> Sequence[tuple[str, str, float, str]]:
+        """What is shown: head, number, factor and format."""
+        serves = any(run.summary.requests for run in self.runs)
+        return (*_SHOWN, *_OF_REQUESTS) if serves else _SHOWN
+
     def by_policy(self) -> dict[str, list[Run]]:
         """Name of a policy → its runs, in the order given."""
         found: dict[str, list[Run]] = {}
@@ -66,20 +78,21 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
 def as_text(results: Results) -> str:
     """A table with a line for each policy, and what was not finished."""
-    head = ["policy", *(title for title, *_ in _SHOWN)]
+    columns = results.columns
+    head = ["policy", *(title for title, *_ in columns)]
     lines = [head]
     for policy, runs in results.by_policy().items():
         if of := estimates(runs):
-            cells = [_cell(of[key], factor, shown) for _, key, factor, shown in _SHOWN]
+            cells = [_cell(of[key], factor, shown) for _, key, factor, shown in columns]
             lines.append([policy, *cells])
             continue
         (run,) = runs  # the only one is partial: none is begun after it
-        parts = ((getattr(run.summary, key), factor, shown) for _, key, factor, shown in _SHOWN)
+        parts = ((getattr(run.summary, key), factor, shown) for _, key, factor, shown in columns)
         cells = [shown.format(value * factor) for value, factor, shown in parts]
         lines.append([f"{policy} (partial)", *cells])
     if of := results.differences():
         less, more = results.compared or ("", "")
-        cells = [_cell(of[key], factor, shown) for _, key, factor, shown in _SHOWN]
+        cells = [_cell(of[key], factor, shown) for _, key, factor, shown in columns]
         lines.append([f"{more} - {less}", *cells])
     rows = aligned(lines, words=1)
     first = results.runs[0].summary

@@ -71,6 +71,11 @@ def sharepod_of(job: Job, number: int) -> Raw:
             f"job {job.name} asks for CPU, memory or a place on a node without a GPU, which "
             "--tier control does not simulate: use --tier core"
         )
+    if job.service_s:
+        raise SimulationError(
+            f"job {job.name} serves requests, which --tier control does not simulate: "
+            "use --tier core"
+        )
     if job.preemptible:
         raise SimulationError(
             f"job {job.name} is preemptible, which --tier control does not simulate: "

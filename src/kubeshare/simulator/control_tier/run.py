@@ -16,6 +16,7 @@ from kubeshare.simulator.engine.simulation import OnEnd
 from kubeshare.simulator.errors import SimulationError
 from kubeshare.simulator.experiment import Experiment, Progress, Run, no_progress
 from kubeshare.simulator.systems import BASELINES, check_name
+from kubeshare.simulator.workloads.closed_loop import ClosedLoopJobs
 
 MAX_KEEP_S: Final = 7 * 24 * 3600.0
 """The most that the configuration of the pool takes."""
@@ -66,6 +67,8 @@ def check_control(experiment: Experiment, policy: str) -> None:
     if policy in BASELINES:
         raise SimulationError(f"{policy} is a baseline, which --tier control does not simulate")
     check_name(policy)
+    if isinstance(experiment.workload, ClosedLoopJobs):
+        raise SimulationError("--tier control does not simulate a closed loop (--users)")
     if experiment.owned:
         raise SimulationError("--tier control does not simulate nodes that KubeShare owns")
     if any(node.host is not None for node in experiment.nodes):

@@ -11,6 +11,7 @@ import msgspec
 
 from kubeshare.core.token.fair_share import fair_shares
 from kubeshare.core.units import MICROS
+from kubeshare.simulator.engine.requests import RequestQueue
 from kubeshare.simulator.jobs import Job
 
 Slowdowns = Mapping[tuple[str, str], float]
@@ -31,6 +32,7 @@ class Running(msgspec.Struct, eq=False):
         pace: the part of the GPU time that it needs which it gets.
         speed: the fraction of full speed at which it progresses: its pace, less what co-runners
             slow it beyond that.
+        requests: those of an inference job that has started.
         version: changes with its speed: an event of another one is outdated.
     """
 
@@ -42,6 +44,7 @@ class Running(msgspec.Struct, eq=False):
     since_s: float | None = None
     pace: float = 0.0
     speed: float = 0.0
+    requests: RequestQueue | None = None
     version: int = 0
 
     def advance(self, now: float) -> None:

@@ -56,6 +56,8 @@ class Sharing:
         shares = {each: self._shares(each) for each in devices}
         for uid, running in speeds.items():
             self._pace(running, [shares[each][uid] for each in running.devices], now)
+            if running.requests is not None:
+                running.requests.advance(now, self._capacity(running))
         for device_id in devices:
             self._account(device_id)
 
@@ -68,6 +70,12 @@ class Sharing:
         running.advance(now)
         running.pace, running.speed = pace, speed
         self._on_speed(running)
+
+    def _capacity(self, running: Running) -> float:
+        """The GPUs that a job would get if it always had work, less what co-runners slow it."""
+        uid = running.job.uid
+        most = min(self._shares(each, eager=uid)[uid] for each in running.devices)
+        return most / MICROS / self._slowdown(running)
 
     def _slowdown(self, running: Running) -> float:
         """The factor of the worst of the jobs on the same GPUs."""
@@ -82,8 +90,13 @@ class Sharing:
         own = running.job.kind
         return max((self._slowdowns.get((own, other), 1.0) for other in kinds), default=1.0)
 
-    def _shares(self, device_id: str) -> dict[str, int]:
-        """The micros of a device that each job that runs there gets, by uid."""
+    def _shares(self, device_id: str, eager: str = "") -> dict[str, int]:
+        """The micros of a device that each job that runs there gets, by uid.
+
+        Args:
+            device_id: of the device.
+            eager: a job that takes all that it can have, whatever it needs.
+        """
         on = self._on[device_id]
         if not on:
             return {}
@@ -94,7 +107,8 @@ class Sharing:
             if running is not None:
                 alone = holder.limit_alone_micros if len(holders) == 1 else None
                 limit = holder.limit_micros if alone is None else alone
-                wants[holder.demand] = running.wants(holder.request_micros, limit)
+                asked = holder.request_micros, limit
+                wants[holder.demand] = asked if holder.demand == eager else running.wants(*asked)
         return dict(zip(wants, shares_of(tuple(wants.values())), strict=True))
 
     def _account(self, device_id: str) -> None:

@@ -8,6 +8,7 @@ time: jobs arrive, start, progress at the speed of their shares, end, and are ev
 import math
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
+from random import Random
 from typing import TypeAlias
 
 import msgspec
@@ -26,6 +27,7 @@ from kubeshare.simulator.engine.events import Event, Events
 from kubeshare.simulator.engine.fragments import FragmentMeter
 from kubeshare.simulator.engine.pools import Pools
 from kubeshare.simulator.engine.progress import Running, Slowdowns
+from kubeshare.simulator.engine.requests import RequestQueue
 from kubeshare.simulator.engine.sharing import Sharing
 from kubeshare.simulator.errors import PolicyError, SimulationError
 from kubeshare.simulator.jobs import NO_HOST_REQUEST, HostRequest, Job
@@ -77,7 +79,10 @@ class Ended(msgspec.Struct, frozen=True, kw_only=True):
 
 OnEnd: TypeAlias = Callable[[Ended], None]
 
-_FINISH, _START, _POOL = range(3)
+Following: TypeAlias = Callable[[float], Job | None]
+"""The job that is submitted because another one has ended, or was refused, at a time."""
+
+_FINISH, _START, _POOL, _ARRIVAL = range(4)
 
 
 class Simulation:
@@ -88,6 +93,7 @@ class Simulation:
         system: places the jobs.
         settings: the rest.
         on_end: called for each job that finishes.
+        seed: draws the requests of inference jobs.
 
     Attributes:
         measured: what has been measured so far.
@@ -100,7 +106,11 @@ class Simulation:
         system: System,
         settings: Settings,
         on_end: OnEnd = lambda _: None,
+        seed: int = 0,
     ) -> None:
+        self._seed = seed
+        self._following: Following = _none_follows
+        self._to_come: dict[str, Job] = {}  # uid -> what is submitted later
         self._ledger, self._room = cluster.ledger, cluster.room
         self._system, self._settings, self._on_end = system, settings, on_end
         system.attach(self._ledger, self._room)
@@ -126,8 +136,12 @@ class Simulation:
         self.measured = Measurements()
         self.fragments = FragmentMeter(self._ledger, self._cpu_left)
 
-    def run(self, jobs: Iterable[Job]) -> Iterator[int]:
+    def run(self, jobs: Iterable[Job], following: Following | None = None) -> Iterator[int]:
         """Run jobs, in the order of their arrival, to their end.
+
+        Args:
+            jobs: them.
+            following: called for each job that has ended, or was refused; None if none follows.
 
         Yields:
             how many jobs have arrived, after each arrival.
@@ -135,15 +149,16 @@ class Simulation:
         Raises:
             SimulationError: the jobs are not in order, or the policy failed.
         """
+        self._following = following or _none_follows
         for job in jobs:
             if job.arrival_s < self._now:
                 raise SimulationError(f"job {job.name} arrives before the one that precedes it")
-            self._play(until=job.arrival_s)
+            yield from self._play(until=job.arrival_s)
             self._advance(job.arrival_s)
             self._arrive(job)
             yield self.measured.arrived
         self.fragments.last_arrived()
-        self._play(until=math.inf)
+        yield from self._play(until=math.inf)
 
     @property
     def running(self) -> int:
@@ -155,16 +170,24 @@ class Simulation:
         """How many jobs are not placed."""
         return len(self._jobs) - len(self._running)
 
-    def _play(self, until: float) -> None:
-        """Handle the events before a time; to the end only as long as a job runs to its own."""
+    def _play(self, until: float) -> Iterator[int]:
+        """Handle the events before a time; to the end only as long as a job runs to its own.
+
+        Yields:
+            how many jobs have arrived, after each one that follows another.
+        """
         while event := self._events.pop(until):
-            if event.kind == _POOL and until == math.inf and not self._running:
+            over = until == math.inf and not self._running and not self._to_come
+            if event.kind == _POOL and over:
                 return
             self._advance(event.time)
             if event.kind == _POOL:
                 self._review(event.key)
             elif event.kind == _START:
-                self._sharing.start(self._running[event.key], self._now)
+                self._start(self._running[event.key])
+            elif event.kind == _ARRIVAL:
+                self._arrive(self._to_come.pop(event.key))
+                yield self.measured.arrived
             else:
                 self._finish(self._running[event.key])
 
@@ -182,6 +205,8 @@ class Simulation:
         """Whether an event is not outdated by a later one."""
         if event.kind == _POOL:
             return self._review_at.get(event.key) == event.time
+        if event.kind == _ARRIVAL:
+            return True
         running = self._running.get(event.key)
         return running is not None and running.version == event.version
 
@@ -192,7 +217,7 @@ class Simulation:
         self.measured.arrive(self._now)
         self.fragments.arrive(job)
         if job.host != NO_HOST_REQUEST and not self._is_known_host(job):
-            self.measured.refuse(f"no node has {job.host.key}")
+            self._refuse(f"no node has {job.host.key}")
             return
         if job.demand is None:
             self._jobs[job.uid] = self._waiting_hosts[job.uid] = job
@@ -238,11 +263,22 @@ class Simulation:
             self._place(demand.uid, decision)
         elif decision.outcome == "rejected":
             del self._jobs[demand.uid]
-            self.measured.refuse(self._why(demand, decision))
+            self._refuse(self._why(demand, decision))
         elif self._preemptible and job.gang is None:
             self._preempt(job)
         for other, decided in bound:
             self._place(other.uid, decided)
+
+    def _refuse(self, why: str) -> None:
+        self.measured.refuse(why)
+        self._follow_up()
+
+    def _follow_up(self) -> None:
+        """Let a job come that follows one that has left."""
+        job = self._following(self._now)
+        if job is not None:
+            self._to_come[job.uid] = job
+            self._events.push(job.arrival_s, _ARRIVAL, job.uid)
 
     def _why(self, demand: Demand, decision: Decision) -> str:
         """Why a demand is rejected."""
@@ -285,6 +321,13 @@ class Simulation:
             self._active[device.id] = reserved
             self._reserved_micros += reserved
 
+    def _start(self, running: Running) -> None:
+        job = running.job
+        if job.service_s and running.devices:
+            random = Random(f"{self._seed}/{job.uid}")  # noqa: S311 - repeatable on purpose
+            running.requests = RequestQueue(job, self._now, random, self.measured.latencies.add)
+        self._sharing.start(running, self._now)
+
     def _speed_changed(self, running: Running) -> None:
         """Expect the end of a job anew; none while its limit is 0."""
         running.version = next(self._versions)
@@ -295,6 +338,8 @@ class Simulation:
     def _finish(self, running: Running) -> None:
         job = running.job
         self.measured.finish(job.arrival_s, self._now)
+        if running.requests is not None:
+            running.requests.end()
         self.fragments.stop()
         self._on_end(
             Ended(
@@ -306,6 +351,7 @@ class Simulation:
             )
         )
         self._leave([running])
+        self._follow_up()
 
     def _leave(self, leaving: Sequence[Running]) -> None:
         """Release jobs, all before anything else is placed, and place what fits then."""
@@ -393,3 +439,8 @@ class Simulation:
         return PolicyError(
             f"policy {self._system.name} placed {name} where it does not fit: {error}"
         )
+
+
+def _none_follows(ended_s: float) -> None:
+    """The answer where all jobs are given from the beginning."""
+    del ended_s

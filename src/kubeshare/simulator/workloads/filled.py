@@ -47,7 +47,13 @@ class Filled:
             uid = f"{job.uid}-{number}"
             demand = job.demand and msgspec.structs.replace(job.demand, uid=uid)
             yield msgspec.structs.replace(
-                job, uid=uid, demand=demand, arrival_s=float(number), work_s=FOREVER, gang=None
+                job,
+                uid=uid,
+                demand=demand,
+                arrival_s=float(number),
+                work_s=FOREVER,
+                gang=None,
+                service_s=0,
             )
 
     def _endless(self, random: Random) -> Iterator[Job]:

@@ -10,12 +10,20 @@ from kubeshare.core.gang import Gang
 from kubeshare.core.units import MICROS, Memory, parse_amount, parse_memory, parse_share, parse_size
 from kubeshare.simulator.errors import SimulationError
 from kubeshare.simulator.jobs import HostRequest, Job
-from kubeshare.simulator.workloads.table import Columns, Fields, Table, seconds, whole_number
+from kubeshare.simulator.workloads.table import (
+    Columns,
+    Fields,
+    Table,
+    number,
+    seconds,
+    whole_number,
+)
 
 COLUMNS: Final = Columns(
     required=("arrival", "duration"),
     optional=(
         *("name", "namespace", "request", "limit", "memory", "gpus", "model", "need", "kind"),
+        *("rate", "service_time"),
         *("affinity", "anti_affinity", "exclusion"),
         *("priority", "preemptible", "gang", "min_available", "cpu", "host_memory"),
     ),
@@ -65,24 +73,38 @@ def _job(line: int, row: Fields) -> Job:
     name = row.get("name") or uid
     gpus = whole_number(row, "gpus", default=1)
     demand = _demand(uid, name, gpus, row) if gpus else None
-    need = MICROS
-    if demand is not None:
-        need = demand.request_micros or demand.limit_micros
-        if text := row.get("need"):
-            need = parse_share(text, "need")
+    service_s = seconds(row, "service_time", default=0)
     return Job(
         uid=uid,
         name=name,
         arrival_s=seconds(row, "arrival"),
         work_s=seconds(row, "duration"),
         demand=demand,
-        need_micros=need,
+        need_micros=_need(row, demand, service_s),
+        service_s=service_s,
         host=_host(row),
         priority=whole_number(row, "priority", lowest=-1),
         preemptible=_flag(row, "preemptible"),
         gang=_gang(row),
         kind=row.get("kind", ""),
     )
+
+
+def _need(row: Fields, demand: Demand | None, service_s: float) -> int:
+    """The part of each GPU that a job uses: that of its requests, if it serves any."""
+    rate = number(row, "rate")
+    if bool(rate) != bool(service_s):
+        raise SimulationError("rate, service_time: a job that serves requests needs both")
+    if demand is None:
+        return MICROS
+    text = row.get("need")
+    if rate and text:
+        raise SimulationError("need: that of a job that serves requests is rate x service_time")
+    if rate:
+        return parse_share(f"{rate * service_s:.6f}", "rate x service_time")
+    if text:
+        return parse_share(text, "need")
+    return demand.request_micros or demand.limit_micros
 
 
 def _demand(uid: str, name: str, gpus: int, row: Fields) -> Demand:
