@@ -52,6 +52,22 @@ def test_the_table_has_a_line_for_each_policy_and_the_next_step() -> None:
     assert lines[-1].startswith("Next: ")
 
 
+def test_slowdowns_are_read_from_a_file_and_the_option_goes_before(tmp_path: Path) -> None:
+    jobs, table = tmp_path / "jobs.csv", tmp_path / "slowdowns.csv"
+    jobs.write_text("arrival,duration,request,kind\n0,100,0.5,A\n0,100,0.5,B\n")
+    table.write_text(
+        "kind,need,request,beside,beside_need,beside_request,slowdown\nB,0.5,0.5,A,0.5,0.5,1.4\n"
+    )
+    options = [str(jobs), "--nodes", "1", "--gpus", "1"]
+    (plain,) = as_json(*options)["runs"]
+    (slow,) = as_json(*options, "--slowdowns-from", str(table))["runs"]
+    both = ["--slowdowns-from", str(table), "--slowdown", "B:A=1.8"]
+    (slower,) = as_json(*options, *both)["runs"]
+    # When A has ended, B goes on at full speed.
+    assert slow["makespan_s"] - plain["makespan_s"] == pytest.approx(100 * (1 - 1 / 1.4), abs=0.1)
+    assert slower["makespan_s"] - plain["makespan_s"] == pytest.approx(100 * (1 - 1 / 1.8), abs=0.1)
+
+
 def test_users_wait_for_their_jobs() -> None:
     whole = ["--users", "2", "--jobs", "20", "--duration", "10", "--policy", "whole"]
     (run,) = as_json(*SMALL, *whole)["runs"]
@@ -135,6 +151,7 @@ def test_skipped_lines_are_counted(tmp_path: Path) -> None:
         (["--gpu-memory", "much"], "--gpu-memory: "),
         (["--gpus", "0"], "the cluster has no GPU"),
         (["--nodes", "1000000"], "4000000 GPUs are more than 1000000"),
+        (["--slowdowns-from", __file__], "test_simulate.py:1: column"),
         (["--slowdown", "A=2"], "'A=2' is not KIND:BESIDE=FACTOR"),
         (["--slowdown", "A:B=0.5"], "'A:B=0.5' is not KIND:BESIDE=FACTOR"),
         (["--compare", "locality"], "'locality' is not two policies, A,B"),

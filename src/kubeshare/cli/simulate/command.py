@@ -113,6 +113,7 @@ def _pair(
     callback=_slowdowns,
     help="KIND:BESIDE=FACTOR: how jobs of a kind are slowed beside others, beyond their shares.",
 )
+@click.option("--slowdowns-from", type=_FILE, help="CSV file of slowdowns that were measured.")
 @click.option(
     "--tier",
     type=click.Choice(["core", "control"]),

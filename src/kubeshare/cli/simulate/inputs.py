@@ -19,6 +19,7 @@ from kubeshare.simulator.workloads.closed_loop import ClosedLoopJobs
 from kubeshare.simulator.workloads.filled import Filled
 from kubeshare.simulator.workloads.jobs_csv import JobsCsv
 from kubeshare.simulator.workloads.poisson import PoissonJobs
+from kubeshare.simulator.workloads.slowdowns_csv import read_slowdowns
 
 _OF_RANDOM_JOBS: Final = (
     *("jobs", "interarrival", "users", "think", "duration", "demand", "deviation"),
@@ -99,6 +100,8 @@ def read_inputs(given: Mapping[str, Any]) -> Inputs:
     source = _source(given)
     with elapsed_time(f"reading {_NAMES.get(source, 'jobs')}"):
         nodes = _trace_nodes(source, given) or _nodes(given)
+        measured = given["slowdowns_from"]
+        slowdowns = read_slowdowns(measured) if measured else {}
         hosts = any(node.host is not None for node in nodes)
         jobs = _read(source, given, hosts=hosts)
     workload: Workload = jobs or _random(given)
@@ -108,7 +111,9 @@ def read_inputs(given: Mapping[str, Any]) -> Inputs:
         nodes=nodes,
         workload=workload,
         settings=Settings(
-            keep_s=given["keep"], slowdowns=given["slowdown"], pack_hosts=given["pack_hosts"]
+            keep_s=given["keep"],
+            slowdowns={**slowdowns, **given["slowdown"]},
+            pack_hosts=given["pack_hosts"],
         ),
         # The cluster of a trace has no other pods that could use a GPU.
         owned=given["owned"] or source in _WITH_NODES,

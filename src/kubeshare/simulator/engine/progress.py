@@ -55,8 +55,12 @@ class Running(msgspec.Struct, eq=False):
 
     def wants(self, request: int, limit: int) -> tuple[int, int]:
         """Request and limit of a share, as far as it needs them."""
-        need = self.job.need_micros
-        return min(request, need), min(limit, need)
+        return wants_of(self.job.need_micros, request, limit)
+
+
+def wants_of(need: int, request: int, limit: int) -> tuple[int, int]:
+    """Request and limit of a share, as far as a need goes; all in micros."""
+    return min(request, need), min(limit, need)
 
 
 @lru_cache(maxsize=1 << 16)
