@@ -15,7 +15,9 @@ from click.core import ParameterSource
 
 from kubeshare.cli.simulate import output
 from kubeshare.cli.simulate.bar import progress_bar
+from kubeshare.cli.simulate.files import check_parquet_output, need_polars
 from kubeshare.cli.simulate.inputs import check_unused, read_inputs
+from kubeshare.cli.simulate.report import write_report
 from kubeshare.cli.simulate.tiers import RunOne, parse_restarts, tier
 from kubeshare.simulator.cluster import gpu_count
 from kubeshare.simulator.engine.simulation import OnEnd
@@ -149,13 +151,14 @@ def _pair(
     help="Instead of --policy: two policies, and what B has more than A, seed by seed.",
 )
 @click.option("--seeds", type=click.IntRange(1, 1000), default=1, show_default=True, help="Runs.")
-@click.option("--ended", type=_NEW_FILE, help="CSV file to write, a line for each finished job.")
-@click.option("--series", type=_NEW_FILE, help="CSV file to write, of the course over time.")
+@click.option("--ended", type=_NEW_FILE, help="File to write, a row for each finished job.")
+@click.option("--series", type=_NEW_FILE, help="File to write, of the course over time.")
+@click.option("--report", type=_NEW_FILE, help="HTML file to write, with all results.")
 @click.option(
     "-o",
     "--output",
     "form",
-    type=click.Choice(["text", "json", "csv"]),
+    type=click.Choice(list(output.FORMATS)),
     default="text",
     show_default=True,
 )
@@ -166,9 +169,13 @@ def simulate(
     """Run the jobs of JOBS_CSV, or random ones, on a simulated cluster.
 
     Prints throughput, waiting times and use of the GPUs for each policy; with several seeds
-    their means and 95 % confidence intervals.
+    their means and 95 % confidence intervals. Files are CSV, or Parquet where they end in
+    .parquet.
     """
     check_unused(context, given)
+    need_polars(given["ended"], given["series"])
+    if form == "parquet":
+        check_parquet_output()
     experiment, skipped, left_out = read_inputs(given)
     compared: tuple[str, str] | None = given["compare"]
     if compared:
@@ -188,9 +195,12 @@ def simulate(
         left_out=left_out,
         runs=done.runs,
         compared=compared,
+        interrupted=done.interrupted,
         failed=str(done.failure or ""),
     )
-    click.echo(output.FORMATS[form](results))
+    if given["report"]:
+        write_report(given["report"], results, _given(context))
+    click.echo(output.FORMATS[form](results), nl=form != "parquet")
     if form == "text":
         for line in output.omissions(results):
             click.echo(line, err=True)
@@ -202,6 +212,16 @@ def simulate(
         click.echo(f"Interrupted: {partial}no more were begun.", err=True)
         return INTERRUPTED
     return None
+
+
+def _given(context: click.Context) -> Mapping[str, object]:
+    """The options and arguments of the command line, by name."""
+    by_user = ParameterSource.COMMANDLINE
+    return {
+        max(option.opts, key=len): context.params[str(option.name)]
+        for option in context.command.params
+        if context.get_parameter_source(str(option.name)) is by_user
+    }
 
 
 class _Done(NamedTuple):

@@ -1,15 +1,15 @@
 """Results of simulations as text, JSON and CSV."""
 
-import csv
 import json
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import ExitStack
 from pathlib import Path
-from typing import Any, Final, TextIO
+from typing import Any, Final
 
 import msgspec
 
 from kubeshare.cli.output import aligned, csv_text
+from kubeshare.cli.simulate.files import as_parquet, table_file
 from kubeshare.simulator.control_numbers import ControlNumbers, Latency
 from kubeshare.simulator.engine.fragments import Fragments
 from kubeshare.simulator.engine.simulation import Ended
@@ -45,6 +45,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
         left_out: the jobs of the file that never ran.
         runs: all runs.
         compared: two policies whose runs are compared seed by seed, if any.
+        interrupted: whether the work was interrupted from the keyboard.
         failed: the error of a run, after which no more were begun; "" if none failed.
     """
 
@@ -53,6 +54,7 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
     left_out: int
     runs: Sequence[Run]
     compared: tuple[str, str] | None = None
+    interrupted: bool = False
     failed: str = ""
 
     @property
@@ -78,6 +80,13 @@ class Results(msgspec.Struct, frozen=True, kw_only=True):
 
 def as_text(results: Results) -> str:
     """A table with a line for each policy, and what was not finished."""
+    title, rows = table(results)
+    next_step = "Next: -o json has every number."
+    return "\n".join([title, *aligned(rows, words=1), *remarks(results), next_step])
+
+
+def table(results: Results) -> tuple[str, list[list[str]]]:
+    """What was run, and a row for each policy, the header first."""
     columns = results.columns
     head = ["policy", *(title for title, *_ in columns)]
     lines = [head]
@@ -94,12 +103,10 @@ def as_text(results: Results) -> str:
         less, more = results.compared or ("", "")
         cells = [_cell(of[key], factor, shown) for _, key, factor, shown in columns]
         lines.append([f"{more} - {less}", *cells])
-    rows = aligned(lines, words=1)
     first = results.runs[0].summary
     seeds = max(map(len, results.by_policy().values()))
     counts = _count(first.arrived, "job"), _count(results.gpus, "GPU"), _count(seeds, "run")
-    title = f"{', '.join(counts)} each"
-    return "\n".join([title, *rows, *_remarks(results), "Next: -o json has every number."])
+    return f"{', '.join(counts)} each", lines
 
 
 def as_json(results: Results) -> str:
@@ -125,6 +132,7 @@ def as_json(results: Results) -> str:
             "gpus": results.gpus,
             "skipped_lines": results.skipped,
             "left_out": results.left_out,
+            "interrupted": results.interrupted,
             "failed": results.failed or None,
             "policies": policies,
             "compared": results.compared,
@@ -136,25 +144,36 @@ def as_json(results: Results) -> str:
 
 def as_csv(results: Results) -> str:
     """A line for each run."""
-    fields = Summary.__struct_fields__
-    rows = [
-        [run.policy, run.seed, *(getattr(run.summary, name) for name in fields)]
-        for run in results.runs
-    ]
-    return csv_text([["policy", "seed", *fields], *rows])
+    return csv_text([_RUN, *_rows(results)])
 
 
-FORMATS: Final[Mapping[str, Callable[[Results], str]]] = {
+def runs_parquet(results: Results) -> bytes:
+    """The same as the content of a Parquet file.
+
+    Raises:
+        NoPolarsError: polars is not installed.
+    """
+    return as_parquet(_RUN, _rows(results))
+
+
+_RUN: Final = ("policy", "seed", *Summary.__struct_fields__)
+
+
+def _rows(results: Results) -> list[Sequence[object]]:
+    return [(run.policy, run.seed, *msgspec.structs.astuple(run.summary)) for run in results.runs]
+
+
+FORMATS: Final[Mapping[str, Callable[[Results], str | bytes]]] = {
     "text": as_text,
     "json": as_json,
     "csv": as_csv,
+    "parquet": runs_parquet,
 }
 
 
 def write_series(path: Path, runs: Iterable[Run]) -> None:
     """Write the course of all runs over time: a line for each step."""
-    with path.open("w", newline="") as file:
-        writer = _writer(file, "policy", "seed", "time_s", *GAUGES)
+    with table_file(path, "policy", "seed", "time_s", *GAUGES) as writer:
         for run in runs:
             for row in run.series:
                 writer.writerow([run.policy, run.seed, *row.values()])
@@ -164,10 +183,8 @@ def ended_writer(stack: ExitStack, path: Path | None) -> Callable[[str, int, End
     """Writes a line for each job that finishes, at once; nothing without a path."""
     if path is None:
         return lambda *_: None
-    file = stack.enter_context(path.open("w", newline=""))
-    writer = _writer(
-        file, "policy", "seed", "job", "arrival_s", "placed_s", "finished_s", "node", "gpus"
-    )
+    times = "arrival_s", "placed_s", "finished_s"
+    writer = stack.enter_context(table_file(path, "policy", "seed", "job", *times, "node", "gpus"))
 
     def write(policy: str, seed: int, ended: Ended) -> None:
         times = ended.job.arrival_s, ended.placed_s, ended.finished_s
@@ -175,12 +192,6 @@ def ended_writer(stack: ExitStack, path: Path | None) -> Callable[[str, int, End
         writer.writerow([policy, seed, ended.job.name, *times, ended.node, gpus])
 
     return write
-
-
-def _writer(file: TextIO, *head: str) -> Any:
-    writer = csv.writer(file, lineterminator="\n")
-    writer.writerow(head)
-    return writer
 
 
 def omissions(results: Results) -> list[str]:
@@ -204,7 +215,7 @@ def _count(number: int, of: str) -> str:
     return f"{number} {of}{'s' * (number != 1)}"
 
 
-def _remarks(results: Results) -> list[str]:
+def remarks(results: Results) -> list[str]:
     """What was refused, still waits or runs, by policy."""
     lines = []
     for policy, runs in results.by_policy().items():

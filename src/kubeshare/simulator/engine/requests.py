@@ -1,4 +1,4 @@
-"""Requests of an inference job: they arrive at random, and are served one after another."""
+"""Requests of an inference job: random arrivals, served in order."""
 
 from collections.abc import Callable
 from random import Random

@@ -1,4 +1,4 @@
-"""Random jobs of users who wait for one before they submit the next (a closed loop)."""
+"""Draws random jobs of users who wait for each (a closed loop)."""
 
 from collections.abc import Iterator
 from itertools import islice

@@ -1,4 +1,4 @@
-"""Reads how much kinds of jobs were measured to slow each other on one GPU.
+"""Reads measured slowdowns between kinds of jobs that share a GPU.
 
 What the division of the GPU's time explains of a slowdown is simulated anyway, so only what is
 left of it counts.
