@@ -3,6 +3,7 @@
 import csv
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,7 @@ from typing import Any
 import pytest
 from click.testing import CliRunner, Result
 
-from deadlines import DEADLINE_S
+from deadlines import DEADLINE_S, eventually
 from fakes.policy_package import install_policy
 from kubeshare.cli.main import main
 from kubeshare.cli.simulate.command import simulate
@@ -139,6 +140,58 @@ def test_skipped_lines_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text("arrival,duration\n0,1\nx,1\n2,1\n")
     assert as_json(str(path), "--lenient")["skipped_lines"] == 1
+
+
+def test_one_bad_line_of_many_is_named_or_skipped(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    path = tmp_path / "jobs.csv"
+    lines = [f"{at},1" for at in range(20_000)]
+    lines[12_345] = "soon,1"
+    path.write_text("\n".join(["arrival,duration", *lines, ""]))
+    assert main(["sim", str(path)]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, shown.err) == (
+        "",
+        f"kubeshare: {path}:12347: arrival: 'soon' is not a number of seconds\n",
+    )
+    assert main(["sim", str(path), "--lenient", "-o", "json"]) == 0
+    answer = json.loads(capsys.readouterr().out)
+    assert (answer["skipped_lines"], answer["runs"][0]["finished"]) == (1, 19_999)
+
+
+def test_what_no_gpu_can_give_is_refused_and_the_rest_runs(tmp_path: Path) -> None:
+    path = tmp_path / "jobs.csv"
+    path.write_text("arrival,duration,memory,model\n0,1,64Gi,\n1,1,1Gi,T4\n2,1,1Gi,\n")
+    lines = sim(str(path), "--gpu-model", "V100").stdout.splitlines()
+    assert "locality: 1 refused: 64Gi asked, and the largest GPU has 16Gi" in lines
+    assert sum("1 refused: " in line for line in lines) == 2
+    assert as_json(str(path), "--gpu-model", "V100")["runs"][0]["finished"] == 1
+
+
+def test_ctrl_c_leaves_what_was_simulated(tmp_path: Path) -> None:
+    ended = tmp_path / "ended.csv"
+    endless = ["--jobs", "10000000", "--interarrival", "30", "--duration", "5"]
+    # A shell's background job ignores the signal, and so would what it starts.
+    program = (
+        "import signal, sys; from kubeshare.cli.main import main;"
+        "signal.signal(signal.SIGINT, signal.default_int_handler); sys.exit(main(sys.argv[1:]))"
+    )
+    command = [sys.executable, "-c", program, "sim", *endless, "-o", "json"]
+    with subprocess.Popen(
+        [*command, "--ended", str(ended)], stdout=subprocess.PIPE, stderr=subprocess.PIPE
+    ) as process:
+        eventually(lambda: ended.exists() and ended.stat().st_size > 1000, "jobs end")
+        process.send_signal(signal.SIGINT)
+        out, err = process.communicate(timeout=DEADLINE_S)
+    assert process.returncode == 130
+    answer = json.loads(out)
+    (run,) = answer["runs"]
+    assert (answer["interrupted"], run["partial"]) == (True, True)
+    with ended.open() as file:
+        rows = len(list(csv.DictReader(file)))
+    assert 0 < run["finished"] - 1 <= rows <= run["finished"]  # it may end between the two
+    assert b"Interrupted: the last run is partial" in err
 
 
 @pytest.mark.parametrize(
