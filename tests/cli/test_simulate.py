@@ -146,18 +146,18 @@ def test_one_bad_line_of_many_is_named_or_skipped(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     path = tmp_path / "jobs.csv"
-    lines = [f"{at},1" for at in range(20_000)]
-    lines[12_345] = "soon,1"
+    lines = [f"{at},1" for at in range(1000)]
+    lines[345] = "soon,1"
     path.write_text("\n".join(["arrival,duration", *lines, ""]))
     assert main(["sim", str(path)]) == 2
     shown = capsys.readouterr()
     assert (shown.out, shown.err) == (
         "",
-        f"kubeshare: {path}:12347: arrival: 'soon' is not a number of seconds\n",
+        f"kubeshare: {path}:347: arrival: 'soon' is not a number of seconds\n",
     )
     assert main(["sim", str(path), "--lenient", "-o", "json"]) == 0
     answer = json.loads(capsys.readouterr().out)
-    assert (answer["skipped_lines"], answer["runs"][0]["finished"]) == (1, 19_999)
+    assert (answer["skipped_lines"], answer["runs"][0]["finished"]) == (1, 999)
 
 
 def test_what_no_gpu_can_give_is_refused_and_the_rest_runs(tmp_path: Path) -> None:
