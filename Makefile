@@ -14,7 +14,7 @@ PARALLEL := -n auto --maxprocesses=8 --dist=loadgroup
 # Tests that measure time mostly wait: a few at once, and nothing else beside them.
 MEASURING := -n 3 --dist=loadgroup
 # These change what a node is, or what runs on it: they have a lab to themselves.
-NODE_TESTS := tests/lab/test_lab.py tests/e2e/owned $(patsubst %,tests/e2e/test_%.py,migrating dra_node restarts restored killed)
+NODE_TESTS := tests/lab/test_lab.py tests/e2e/owned $(patsubst %,tests/e2e/test_%.py,migrating dra_node restarts restored killed accounts)
 # The first three boot labs of their own; the others are here because this lane has the time.
 BOOTING_TESTS := tests/lab/test_lab_is_gone.py $(patsubst %,tests/e2e/test_%.py,kinds_of_nodes operating faults several_shares)
 # What phases at once print, line by line. sed ends with its input, whatever interrupts make.

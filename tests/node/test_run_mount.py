@@ -80,7 +80,7 @@ def test_it_is_mounted_once(
 
 def test_it_is_mounted_over_no_grant_and_no_daemon(folder: Path) -> None:
     paths, mounter = Paths(folder), FakeMounter(None)
-    lock = folder_lock.take(paths)
+    lock = folder_lock.take(paths).descriptor
     assert "a token daemon serves it: it is mounted at the next boot" in run_mount.provide(
         folder, mounter
     )
@@ -137,7 +137,7 @@ def test_of_a_long_table_the_last_line_may_be_cut_off(
 
 def test_it_stays_mounted_for_grants_and_daemons(folder: Path) -> None:
     paths, mounter = Paths(folder), FakeMounter(OURS)
-    lock = folder_lock.take(paths)
+    lock = folder_lock.take(paths).descriptor
     run_mount.take_away(folder, mounter)
     os.close(lock)
     paths.grant("a").touch()

@@ -9,6 +9,7 @@ from pathlib import Path
 
 from deadlines import DEADLINE_S, eventually
 from kubeshare.core.token import Tally
+from kubeshare.tokens.files import tallies
 from kubeshare.tokens.files.grants import remove_grant, write_grant
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.statuses import read_status, wait_status
@@ -137,6 +138,28 @@ def test_what_is_counted_of_a_claim_goes_on_over_a_restart(paths: Paths) -> None
 
     counted = ("chargedNs", "grants", "waits", "waitedNs", "longestWaitNs")
     assert {name: after[name] for name in counted} == {name: before[name] for name in counted}
+
+
+def test_a_turn_that_goes_on_is_counted_up_to_the_end_of_the_daemon(paths: Paths) -> None:
+    with RunningDaemon(paths) as daemon:
+        daemon.grant(grant("a", quota_ns=10_000_000_000))
+        client = Client(paths, "a")
+        client.open()
+        eventually(lambda: daemon.view("a")["chargedNs"] > 0, "the turn takes time")
+        before = daemon.view("a")
+        assert tallies.read(paths.tally("a"))[0].charged_ns == 0
+
+    assert client.is_dropped
+    (tally,) = tallies.read(paths.tally("a"))
+    assert tally.charged_ns >= before["chargedNs"]
+
+
+def test_a_time_without_a_daemon_is_noted_of_the_claims_from_before_it(paths: Paths) -> None:
+    with RunningDaemon(paths) as daemon:
+        daemon.grant(grant("a", 0.3))
+    with RunningDaemon(paths) as daemon:
+        daemon.grant(grant("b", 0.3))
+    assert [tallies.read(paths.tally(claim))[0].gaps for claim in ("a", "b")] == [1, 0]
 
 
 def test_what_was_counted_ends_with_the_grant(daemon: RunningDaemon) -> None:

@@ -12,6 +12,7 @@ import pytest
 
 from deadlines import DEADLINE_S, eventually
 from kubeshare.tokens.client import ask_snapshot
+from kubeshare.tokens.files import tallies
 from kubeshare.tokens.files.grants import write_grant
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.statuses import DaemonMissingError, read_status, wait_status
@@ -124,6 +125,8 @@ def test_it_takes_over_when_the_other_one_ends_and_nobody_loses_a_claim(
     assert back.page.inode == inode
     back.open()
     assert before.page.gate is GateState.OPEN, "the old mapping sees it"
+    # One that was killed has not saved the turn that went on.
+    assert tallies.read(paths.tally("a"))[0].gaps == (0 if end is signal.SIGTERM else 1)
     assert 'claim="a"' in (scraped(port_of(second)) or "")
 
 

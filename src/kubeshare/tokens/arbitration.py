@@ -121,6 +121,13 @@ class Arbitration:
         self._deadline = _UNSET
         self._feed(None, self._arbiter.tick)
 
+    def save_tallies(self) -> None:
+        """Save the counts of all members up to now, with the turns that go on."""
+        self._arbiter.settle(self._clock())
+        for session in self._sessions.values():
+            for cell in range(len(session.grant.gpus)):
+                self._save_tally(session, cell)
+
     def views(self) -> dict[tuple[str, str], MemberView]:
         """The members' states and counts, by name and GPU."""
         return {(view.name, view.gpu): view for view in self._arbiter.views(self._clock())}

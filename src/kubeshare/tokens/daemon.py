@@ -64,6 +64,7 @@ class Daemon:
         rules: how the tokens are handed out.
         on_scanned: called after each scan of the grant files with whether there is none.
         on_lost: called when the run folder has been removed: nothing can be granted any more.
+        stood_by: whether it waited for the end of the one before, which it follows at once.
 
     Attributes:
         dropped: how many connections were closed for what their processes did.
@@ -78,6 +79,7 @@ class Daemon:
         rules: Rules = DEFAULT_RULES,
         on_scanned: OnScanned = lambda *, is_empty: None,  # noqa: ARG005  a name of the protocol
         on_lost: Callable[[], None] = lambda: None,
+        stood_by: bool = False,
     ) -> None:
         self._paths = paths
         self._loop = loop
@@ -85,6 +87,7 @@ class Daemon:
         self._on_lost = on_lost
         self._clock = time.monotonic_ns
         self._lock = folder_lock.take(paths)
+        self._is_after_gap = not (stood_by and self._lock.was_released)
         self._timer = Timer()
         self._folder = GrantFolder(paths)
         self._sessions: dict[str, Session] = {}
@@ -109,6 +112,7 @@ class Daemon:
         loop.add_reader(self._folder.fd, self._scan_grants)
         loop.add_reader(self._timer.fd, self._on_timer)
         self._scan_grants()
+        self._is_after_gap = False  # what begins later has had no other daemon
 
     # ---- the grant files ----
 
@@ -216,6 +220,8 @@ class Daemon:
             self._unmade[grant.claim] = None if running is None else grant
             return
         self._unmade.pop(grant.claim, None)
+        if self._is_after_gap:
+            session.note_gap()
         self._sessions[grant.claim] = session
         if running is not None and running.covers(grant):
             self._continue(session)
@@ -430,7 +436,8 @@ class Daemon:
         return {handler.__name__: handler for handler in handlers}
 
     def close(self) -> None:
-        """Release everything but the files."""
+        """Save the counts and release everything but the files."""
+        self._tokens.save_tallies()
         for session in self._sessions.values():
             session.release()
         self._owners.close()
@@ -439,7 +446,7 @@ class Daemon:
         for watched in (self._timer, self._folder):
             self._loop.remove_reader(watched.fd)
             watched.close()
-        os.close(self._lock)
+        folder_lock.release(self._lock)
 
 
 def _differs_only_in_amounts(before: Grant, after: Grant) -> bool:

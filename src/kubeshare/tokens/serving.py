@@ -16,7 +16,7 @@ import resource
 import signal
 import sys
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Protocol
 
 import structlog
 
@@ -81,11 +81,16 @@ async def serve(paths: Paths, options: Options) -> None:
     sys.setswitchinterval(_SWITCH_S)
     idle = IdleExit(loop, options.idle_exit_s, stop)
 
-    def start() -> Daemon:
+    def start(*, stood_by: bool = False) -> Daemon:
         if options.awaits_agent:
             _check_prepared(paths)
         return Daemon(
-            paths, loop, rules=options.rules, on_scanned=idle.on_scanned, on_lost=stop.set
+            paths,
+            loop,
+            rules=options.rules,
+            on_scanned=idle.on_scanned,
+            on_lost=stop.set,
+            stood_by=stood_by,
         )
 
     serving = _start_now(start, stands_by=options.stands_by)
@@ -131,12 +136,18 @@ def _start_now(start: Callable[[], Daemon], *, stands_by: bool) -> Daemon | None
         return None
 
 
-async def _start_in_turn(start: Callable[[], Daemon], stop: asyncio.Event) -> Daemon | None:
+class _Start(Protocol):
+    def __call__(self, *, stood_by: bool = False) -> Daemon: ...
+
+
+async def _start_in_turn(start: _Start, stop: asyncio.Event) -> Daemon | None:
     """Start the folder's daemon once it is prepared and free; None if stopped before that."""
+    stood_by = False
     while not stop.is_set():
         try:
-            return start()
+            return start(stood_by=stood_by)
         except AnotherDaemonError:
+            stood_by = True
             pause = _LOCK_RETRY_S
         except _UnpreparedError:
             pause = _PREPARED_RETRY_S

@@ -14,6 +14,8 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol
 
+from msgspec.structs import replace
+
 from kubeshare.core.token import Tally
 from kubeshare.tokens.average_use import AverageUse
 from kubeshare.tokens.files import counters
@@ -183,6 +185,13 @@ class Session:
     def tallies(self) -> dict[str, Tally]:
         """The saved counts, by GPU."""
         return {uuid: self._tallies.read(cell) for uuid, cell in self._cell_of.items()}
+
+    def note_gap(self) -> None:
+        """Count that no daemon ran for a time in which the session may have used its GPUs."""
+        if not self._tallies.is_new:
+            for cell in range(len(self.grant.gpus)):
+                tally = self._tallies.read(cell)
+                self._tallies.write(cell, replace(tally, gaps=tally.gaps + 1))
 
     def save_tally(self, index: int, tally: Tally) -> None:
         """Save the counts of a cell, and publish on the page how much it used."""

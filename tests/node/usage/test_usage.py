@@ -55,10 +55,10 @@ def pod_a(cluster: Cluster, paths: NodePaths) -> None:
     write_daemon_status(paths, CLAIM.uid, "ACTIVE")
 
 
-def charge(paths: NodePaths, seconds: float) -> None:
+def charge(paths: NodePaths, seconds: float, gaps: int = 0) -> None:
     """What the token daemon saves."""
     tallies = Tallies(Paths(paths.run_folder).tally(CLAIM.uid), 1)
-    tallies.write(0, Tally(charged_ns=int(seconds * SECOND)))
+    tallies.write(0, Tally(charged_ns=int(seconds * SECOND), gaps=gaps))
 
 
 def run(agent: Running, *steps: Callable[[Agent], Any]) -> None:
@@ -216,6 +216,22 @@ def test_a_reboot_loses_what_came_after_the_last_checkpoint_and_says_so(
     assert (status["durationNs"], status["ended"]) == (60 * SECOND, True)
     assert not status.get("complete")
     assert status["shares"][0]["usedNs"] == 20 * SECOND
+
+
+def test_an_account_of_a_time_without_a_token_daemon_is_incomplete(
+    server: FakeApiServer, agent: Running, paths: NodePaths, clock: type[Clock]
+) -> None:
+    def work(running: Agent) -> None:
+        charge(paths, 20, gaps=1)
+        running.usage.checkpoint([CLAIM.uid])
+        clock.now += 30 * SECOND
+        charge(paths, 30, gaps=1)
+
+    run(agent, prepare, work, unprepare, publish)
+    status = stored(server)
+    assert status["ended"]
+    assert not status.get("complete")
+    assert status["shares"][0]["usedNs"] == 30 * SECOND
 
 
 def test_a_grant_from_before_there_were_accounts_gets_one(

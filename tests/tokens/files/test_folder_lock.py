@@ -18,7 +18,7 @@ def is_locked(lock: Path) -> bool:
 
 
 def test_one_daemon_or_mount_at_a_time(paths: Paths) -> None:
-    first = folder_lock.take(paths)
+    first = folder_lock.take(paths).descriptor
     with pytest.raises(AnotherDaemonError, match=f"pid {os.getpid()} serves"):
         folder_lock.take(paths)
     assert folder_lock.take_unserved(paths) is None
@@ -28,7 +28,7 @@ def test_one_daemon_or_mount_at_a_time(paths: Paths) -> None:
     with pytest.raises(AnotherDaemonError):
         folder_lock.take(paths)
     os.close(mounting)
-    os.close(folder_lock.take(paths))
+    os.close(folder_lock.take(paths).descriptor)
 
 
 class Mounts:
@@ -53,7 +53,7 @@ def test_what_is_locked_is_what_is_at_the_path(
     paths: Paths, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     mounts = Mounts(paths, monkeypatch, times=1)
-    lock = folder_lock.take(paths)
+    lock = folder_lock.take(paths).descriptor
     assert os.path.samestat(os.fstat(lock), paths.lock.stat())
     assert paths.grants.is_dir()
     assert not is_locked(mounts.hidden[0] / paths.lock.name)

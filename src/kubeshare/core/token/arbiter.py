@@ -244,6 +244,12 @@ class Arbiter:
         """Time has passed."""
         return self._turns.decide(now, [])
 
+    def settle(self, now: int) -> None:
+        """Charge the turns that go on for the time up to now."""
+        for token in self._tokens.values():
+            if token.held is not None:
+                token.held.account(now, using=True)
+
     def tally(self, name: str, gpu: str) -> Tally:
         """The counters of a member's share, up to its last account."""
         share = self._member(name).shares.get(gpu)

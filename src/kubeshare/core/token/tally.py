@@ -16,6 +16,7 @@ class Tally(msgspec.Struct):
         waits: how often it waited for the token.
         waited_ns: total time of the waits that ended.
         longest_wait_ns: the longest of them.
+        gaps: how often use was not counted for a time, because no token daemon ran.
     """
 
     charged_ns: int = 0
@@ -27,3 +28,4 @@ class Tally(msgspec.Struct):
     waits: int = 0
     waited_ns: int = 0
     longest_wait_ns: int = 0
+    gaps: int = 0

@@ -43,12 +43,14 @@ class Account(Struct, frozen=True, kw_only=True):
         grant: its name, unique for ever.
         pod: its holder.
         written_ns: when the grant was written, in ns since 1970.
+        has_gaps: whether there was no token daemon for a time, in which no use was counted.
         shares: one for each GPU.
     """
 
     grant: str
     pod: GrantedPod
     written_ns: int
+    has_gaps: bool
     shares: tuple[UsedShare, ...]
 
 
@@ -72,6 +74,7 @@ def account_for(paths: Paths, grant: Grant, pod: GrantedPod) -> Account:
         grant=grant.claim,
         pod=pod,
         written_ns=paths.grant(grant.claim).stat().st_mtime_ns,
+        has_gaps=any(tally.gaps for tally in counts),
         shares=tuple(
             UsedShare(
                 uuid=share.uuid,

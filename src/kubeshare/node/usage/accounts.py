@@ -234,7 +234,7 @@ class UsageAccounts:
         counts = [used.get((share.uuid, share.share)) for share in status.shares]
         return replace(
             status,
-            complete=None not in counts,
+            complete=None not in counts and not account.has_gaps,
             currency=usage.currency,
             shares=tuple(
                 replace(

@@ -10,7 +10,7 @@ import errno
 import fcntl
 import os
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from kubeshare.tokens.files.run_folder import Paths
 
@@ -30,8 +30,20 @@ class UnmountedError(OSError):
         super().__init__(errno.ESTALE, "unmounted by the node agent: start again", str(folder))
 
 
-def take(paths: Paths) -> int:
-    """Make the folder and lock it for as long as the returned descriptor is open.
+class FolderLock(NamedTuple):
+    """The lock of a folder.
+
+    Attributes:
+        descriptor: holds the lock for as long as it is open.
+        was_released: whether nobody held it before, or who did released it: it was not killed.
+    """
+
+    descriptor: int
+    was_released: bool
+
+
+def take(paths: Paths) -> FolderLock:
+    """Make the folder and lock it.
 
     Raises:
         AnotherDaemonError: another daemon holds the lock.
@@ -50,14 +62,21 @@ def take(paths: Paths) -> int:
         try:
             if _is_at(paths.lock, lock):
                 check_mounted(paths)
+                was_released = os.fstat(lock).st_size == 0
                 os.ftruncate(lock, 0)
                 os.pwrite(lock, f"{os.getpid()}\n".encode(), 0)
-                return lock
+                return FolderLock(lock, was_released)
         except BaseException:
             os.close(lock)
             raise
         os.close(lock)
     raise OSError(errno.EAGAIN, "replaced each time that it was locked", str(paths.root))
+
+
+def release(lock: FolderLock) -> None:
+    """Release the lock; whoever takes it next knows that its holder was not killed."""
+    os.ftruncate(lock.descriptor, 0)
+    os.close(lock.descriptor)
 
 
 def take_unserved(paths: Paths) -> int | None:

@@ -23,7 +23,11 @@ _ROW: Final = struct.Struct("=16Q")
 
 
 class Tallies:
-    """Opens or creates the file at `path` with a row for each of a claim's `cells`."""
+    """Opens or creates the file at `path` with a row for each of a claim's `cells`.
+
+    Attributes:
+        is_new: whether there were no counts.
+    """
 
     def __init__(self, path: Path, cells: int) -> None:
         size = _HEADER.size + cells * _ROW.size
@@ -35,7 +39,8 @@ class Tallies:
             self._map = mmap.mmap(file, size)
         finally:
             os.close(file)
-        if _HEADER.unpack_from(self._map) != (_MAGIC, cells):
+        self.is_new = _HEADER.unpack_from(self._map) != (_MAGIC, cells)
+        if self.is_new:
             self._map[:] = _HEADER.pack(_MAGIC, cells) + bytes(cells * _ROW.size)
 
     def read(self, cell: int) -> Tally:
