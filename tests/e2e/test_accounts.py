@@ -1,5 +1,7 @@
 """Accounts of pods that share a GPU, beside its own log, while every program is restarted."""
 
+from collections.abc import Mapping
+
 import pytest
 
 from e2e.space import Space
@@ -88,7 +90,7 @@ def until_known(stage: Stage, place: Place) -> None:
     stage.works_for(place, *PODS)
 
 
-def stop(stage: Stage, space: Space, place: Place) -> tuple[dict[str, int], dict[str, int]]:
+def stop(stage: Stage, space: Space, place: Place) -> tuple[dict[str, int], Mapping[str, int]]:
     """End the work of all pods; what the daemon charged each, and what the GPU worked, in ns."""
     for name in PODS:
         space.run(name, "touch", STOP)
@@ -154,7 +156,7 @@ def test_accounts_say_that_they_lack_the_time_without_a_token_daemon(
 ) -> None:
     place = start(space)
     kill_daemon(stage, place)
-    charged, worked = stop(stage, space, place)
+    charged, _ = stop(stage, space, place)
     found = accounts(stage, space)
 
     assert {name: used_ns(found[name]) for name in PODS} == charged

@@ -71,7 +71,7 @@ class Daemon:
         paused: how often a session's messages were not read for a while, for their number.
     """
 
-    def __init__(
+    def __init__(  # noqa: PLR0913 - its parts
         self,
         paths: Paths,
         loop: asyncio.AbstractEventLoop,
