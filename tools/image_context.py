@@ -90,13 +90,14 @@ def _native_files(architecture: str, installed: Path, programs: Path) -> dict[Pa
     }
 
 
-def build(context: Path, base: str, tag: str) -> None:
+def build(context: Path, base: str, tag: str, architecture: str = "amd64") -> None:
     """Build the image with buildah.
 
     Args:
         context: what ``write_context`` has written.
         base: an image with Python 3.11 by its digest, ``NAME@sha256:…``.
         tag: the name of the image.
+        architecture: of the context; of a base for several, that one is taken.
 
     Raises:
         ImageError: the base has no digest, there is no buildah, or it failed.
@@ -112,6 +113,7 @@ def build(context: Path, base: str, tag: str) -> None:
             f"--build-arg BASE={base}"
         )
     options = ["--isolation", "chroot", "--layers=false", "--timestamp", "0", "--quiet"]
+    options += ["--arch", architecture]
     command = ["buildah", "build", *options, "--build-arg", f"BASE={base}", "--tag", tag]
     done = subprocess.run([*command, str(context)], capture_output=True, text=True, check=False)
     if done.returncode != 0:
@@ -129,7 +131,7 @@ def main() -> int:
     try:
         write_context(given.folder, given.architecture)
         if given.base:
-            build(given.folder, given.base, given.tag)
+            build(given.folder, given.base, given.tag, given.architecture)
     except ImageError as error:
         print(f"image: {error}", file=sys.stderr)
         return 1

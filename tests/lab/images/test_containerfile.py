@@ -1,5 +1,6 @@
 """The released image has what the lab's has, at the same places, and needs nothing of its base."""
 
+import shutil
 import subprocess
 import sys
 from pathlib import Path
@@ -54,6 +55,24 @@ def test_without_buildah_the_command_of_another_builder_is_named(
     monkeypatch.setenv("PATH", str(tmp_path))
     with pytest.raises(image_context.ImageError, match=f"--build-arg BASE={DIGEST}"):
         image_context.build(tmp_path, DIGEST, "kubeshare:dev")
+
+
+def test_the_image_has_the_architecture_of_its_context(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of a base for several, the builder would take that of its own machine."""
+    called: list[list[str]] = []
+
+    def run(command: list[str], **_: object) -> subprocess.CompletedProcess[str]:
+        called.append(command)
+        return subprocess.CompletedProcess(command, 0)
+
+    monkeypatch.setattr(shutil, "which", lambda name: f"/usr/bin/{name}")
+    monkeypatch.setattr(subprocess, "run", run)
+    image_context.build(tmp_path, DIGEST, "kubeshare:arm64", "arm64")
+    (command,) = called
+    assert command[:2] == ["buildah", "build"]
+    assert command[command.index("--arch") + 1] == "arm64"
 
 
 @pytest.mark.slow
