@@ -14,8 +14,6 @@ import socket
 from collections.abc import Callable
 from typing import Final, Protocol
 
-from msgspec.structs import replace
-
 from kubeshare.core.token import Tally
 from kubeshare.tokens.average_use import AverageUse
 from kubeshare.tokens.files import counters
@@ -188,10 +186,7 @@ class Session:
 
     def note_gap(self) -> None:
         """Count that no daemon ran for a time in which the session may have used its GPUs."""
-        if not self._tallies.is_new:
-            for cell in range(len(self.grant.gpus)):
-                tally = self._tallies.read(cell)
-                self._tallies.write(cell, replace(tally, gaps=tally.gaps + 1))
+        self._tallies.note_gap()
 
     def save_tally(self, index: int, tally: Tally) -> None:
         """Save the counts of a cell, and publish on the page how much it used."""

@@ -23,11 +23,7 @@ _ROW: Final = struct.Struct("=16Q")
 
 
 class Tallies:
-    """Opens or creates the file at `path` with a row for each of a claim's `cells`.
-
-    Attributes:
-        is_new: whether there were no counts.
-    """
+    """Opens or creates the file at `path` with a row for each of a claim's `cells`."""
 
     def __init__(self, path: Path, cells: int) -> None:
         size = _HEADER.size + cells * _ROW.size
@@ -39,13 +35,21 @@ class Tallies:
             self._map = mmap.mmap(file, size)
         finally:
             os.close(file)
-        self.is_new = _HEADER.unpack_from(self._map) != (_MAGIC, cells)
-        if self.is_new:
+        self._cells = cells
+        self._is_new = _HEADER.unpack_from(self._map) != (_MAGIC, cells)
+        if self._is_new:
             self._map[:] = _HEADER.pack(_MAGIC, cells) + bytes(cells * _ROW.size)
 
     def read(self, cell: int) -> Tally:
         """The counts of a cell."""
         return Tally(*_ROW.unpack_from(self._map, _offset(cell))[:_FIELDS])
+
+    def note_gap(self) -> None:
+        """Count that nobody counted for a time, unless there were no counts before."""
+        if not self._is_new:
+            for cell in range(self._cells):
+                tally = self.read(cell)
+                self.write(cell, msgspec.structs.replace(tally, gaps=tally.gaps + 1))
 
     def write(self, cell: int, tally: Tally) -> None:
         """Save the counts of a cell."""
