@@ -1,13 +1,15 @@
-"""The programs of Kubernetes, containerd and Helm, built from their Go modules.
+"""Programs of Kubernetes, containerd, Helm and Kueue, built from Go modules.
 
-``lab/go/`` has a ``go.mod`` for each of the three (their dependencies disagree).
+``lab/go/`` has a ``go.mod`` for each of the four (their dependencies disagree).
 Kubernetes and etcd become one binary that is chosen by the name it is called
 by; a folder of symbolic links makes it look like eight.
 """
 
 import os
 import re
+import shutil
 import subprocess
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
@@ -28,7 +30,7 @@ KUBERNETES_PROGRAMS = (
 )
 _STRIPPED = "-s -w"
 _ENVIRONMENT = {"CGO_ENABLED": "0"}
-_TARGETS = {"kubernetes": ["."], "containerd": ["tool"], "helm": ["tool"]}
+_TARGETS = {"kubernetes": ["."], "containerd": ["tool"], "helm": ["tool"], "kueue": ["tool"]}
 _OF_A_NODE = ("kubernetes", "containerd")
 
 
@@ -120,13 +122,36 @@ def helm(progress: Progress) -> Path:
     return _tools("helm", progress)
 
 
-def _tools(name: str, progress: Progress) -> Path:
-    """The folder with the tools that a ``go.mod`` names."""
+def kueue(progress: Progress) -> Path:
+    """The folder with ``kueue`` and its manifests (``config``), built if need be, for its test."""
+
+    def copy_manifests(folder: Path) -> None:
+        command = [_go(progress), "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue"]
+        done = subprocess.run(
+            command, cwd=SOURCES / "go" / "kueue", check=True, capture_output=True, text=True
+        )
+        module = Path(done.stdout.strip())
+        # Without the modes of the module cache, in which nothing can be removed.
+        shutil.copytree(module / "config", folder / "config", copy_function=shutil.copyfile)
+        copied = folder / "config"
+        for each in (copied, *copied.rglob("*")):
+            each.chmod(0o755 if each.is_dir() else 0o644)
+
+    return _tools("kueue", progress, copy_manifests)
+
+
+def _nothing_more(_folder: Path) -> None:
+    pass
+
+
+def _tools(name: str, progress: Progress, complete: Callable[[Path], None] = _nothing_more) -> Path:
+    """The folder with the tools that a ``go.mod`` names, and what ``complete`` adds to it."""
     source = SOURCES / "go" / name
 
     def build(folder: Path) -> None:
         arguments = ["-ldflags", _STRIPPED, "-o", f"{folder}/", *_TARGETS[name]]
         _go_build(source, arguments, f"build {name}", progress)
+        complete(folder)
 
     return cached(source.name, _key(source), build)
 
