@@ -263,7 +263,7 @@ def main() -> int:
     print(
         "next: tag the commit, build the image from its context, and upload the rest; before, say "
         "where and sign: make release IMAGE=REGISTRY/kubeshare@sha256:… URL=https://… "
-        "KEY=release.key BUILDER=https://…"
+        "KEY=~/release.key BUILDER=https://…"
     )
     return 0
 

@@ -6,6 +6,7 @@ import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -314,7 +315,8 @@ class Stage:
             of = ("logs", "-n", NAMESPACE, name, "-c", status["name"])
             if status["restartCount"]:
                 logged += self._log_before_restart(*of)
-            logged += self.kubectl(*of)
+            (text,) = eventually(partial(self._read, *of), f"the log of {name}")
+            logged += text
         self.logs[name] = self.logs.get(name, "") + logged
         self.restarts[name] = _restarts(pod)
 
@@ -336,6 +338,13 @@ class Stage:
             for status in pod["status"].get("containerStatuses", [])
             if status["restartCount"]
         )
+
+    def _read(self, *of: str) -> tuple[str, ...]:
+        """A log; nothing from a kubelet that has just started and does not know its pods."""
+        try:
+            return (self.kubectl(*of),)
+        except LabError:
+            return ()
 
     def _log_before_restart(self, *of: str) -> str:
         try:
