@@ -115,3 +115,16 @@ def test_a_member_that_lost_its_place_to_no_other_gpu_is_not_placed() -> None:
     found = changed_between(ledger, "0.8", "A")
     assert (found.placed, found.room_for) == ((), 0)
     assert found.unplaced is not None
+
+
+@pytest.mark.usefixtures("_member_by_member")
+def test_a_member_joins_its_label_that_came_meanwhile_to_another_gpu() -> None:
+    ledger = Ledger([a_node()], [a_device("A", a_holder("q", "0.1")), a_device("B")])
+    members = [a_demand(name, "0.2", affinity="a") for name in ("m0", "m1")]
+    order = OneOrder(LOCALITY, ledger, members)
+    order.step()
+    [(first,)] = [each.decision.devices for each in order.placement.placed]
+    other = "B" if first == "A" else "A"
+    ledger.place(a_demand("other", "0.1", affinity="a"), other)
+    order.step()
+    assert [each.decision.devices for each in order.placement.placed] == [(other,), (other,)]

@@ -32,7 +32,8 @@ class OneOrder:
     """Where the members fit in the given order; those that do not are passed over.
 
     The ledger may change between two steps. A member of which the node or a vGPU has changed is
-    then decided anew, so the placement is valid for the ledger of its last step.
+    then decided anew, as is each with an affinity, whose label may be on another GPU by now: there
+    is room for the placement in the ledger of its last step, and each is with its label.
 
     The arguments are those of :func:`kubeshare.core.gang.orders.in_order`.
     """
@@ -72,7 +73,7 @@ class OneOrder:
             decide = self._policy if self._scope is None else self._confined(self._scope)
             earlier, self._places = self._places, []
             for place in earlier:
-                if self._place(place.member) == place:
+                if not place.member.demand.affinity and self._place(place.member) == place:
                     self._record(place)
                 else:
                     self._decide(decide, place.member.demand)
