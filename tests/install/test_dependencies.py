@@ -6,6 +6,7 @@ import sys
 import tomllib
 from functools import cache
 from importlib.metadata import distribution
+from itertools import chain
 from pathlib import Path
 
 import pytest
@@ -16,8 +17,8 @@ ROOT = Path(__file__).parents[2]
 SOURCES = ROOT / "src" / "kubeshare"
 EXTRAS = ("simulator", "web")
 """Folders of `src/kubeshare` with dependencies of an extra of the same name."""
-OPTIONAL = "sim"
-"""An extra without which one command draws nothing, and says so."""
+OPTIONAL = ("sim", "simulator")
+"""Extras without which a command draws nothing, or writes no Parquet, and says so."""
 LAB = ("demo", "fakegpu", "lab")
 """Folders that are in a wheel of their own, which depends on this one."""
 
@@ -58,7 +59,7 @@ def provided(name: str) -> set[str]:
 @pytest.mark.parametrize("folder", ["", *EXTRAS])
 def test_every_import_is_declared(folder: str) -> None:
     modules = imported(SOURCES / folder, *LAB, *([] if folder else EXTRAS))
-    names = {*declared(folder), *declared(OPTIONAL)}
+    names = {*declared(folder), *chain.from_iterable(map(declared, OPTIONAL))}
     assert modules <= set().union(*(provided(name) for name in names))
 
 
