@@ -5,6 +5,8 @@ import contextlib
 import mmap
 import os
 import socket
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Iterator
@@ -245,3 +247,23 @@ def saturating(client: Client) -> Iterator[None]:
     finally:
         done.set()
         thread.join(DEADLINE_S)
+
+
+@contextlib.contextmanager
+def lease_of(file: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds a lease of a file and does not give it up when it is asked to."""
+    program = (
+        "import fcntl, os, signal, sys\n"
+        "signal.signal(signal.SIGIO, signal.SIG_IGN)\n"
+        f"file = os.open({str(file)!r}, os.O_RDONLY)\n"
+        "fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n"
+        "print('ready', flush=True)\n"
+        "sys.stdin.read()\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        assert process.stdout.readline() == b"ready\n"
+        yield process
+        process.kill()

@@ -16,11 +16,11 @@ from kubeshare.tokens.files.grants import (
     write_grant,
 )
 from kubeshare.tokens.files.run_folder import Paths
-from kubeshare.tokens.files.running_grants import find_running
+from kubeshare.tokens.files.running_grants import RunningGrant, find_running
 from kubeshare.tokens.files.statuses import Status, read_status, wait_status
 from kubeshare.tokens.wire.page import PageWriter
 from kubeshare.tokens.wire.protocol import PAGE_HEADER, PAGE_MAGIC, VERSION, GrantState
-from tokens.helpers import GI, GPU_A, GPU_B, Client, Page, RunningDaemon, grant
+from tokens.helpers import GI, GPU_A, GPU_B, Client, Page, RunningDaemon, grant, lease_of
 
 
 def run(paths: Paths, *grants: Grant) -> list[Page]:
@@ -126,6 +126,17 @@ def test_a_page_that_cannot_be_opened_may_be_of_any_gpu(paths: Paths) -> None:
     assert running.may_use(GPU_A)
     assert not running.covers(grant("later"))
     assert find_running(paths, "never granted") is None
+
+
+def test_no_daemon_waits_for_a_lease_of_a_page_that_a_container_holds(paths: Paths) -> None:
+    paths.make()
+    paths.claim("a").mkdir()
+    page = paths.claim("a") / "page"
+    page.write_bytes(b"\0" * 128)
+    assert find_running(paths, "a") is None
+    with lease_of(page) as holder:
+        assert find_running(paths, "a") == RunningGrant(None)
+        assert holder.poll() is None, "else nobody would have had to wait"
 
 
 def test_grants_that_run_go_on_where_less_memory_may_be_granted_than_before(paths: Paths) -> None:

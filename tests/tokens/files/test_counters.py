@@ -1,12 +1,10 @@
 """The memory that processes report."""
 
-import contextlib
 import ctypes
 import fcntl
 import os
 import subprocess
 import sys
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -20,6 +18,7 @@ from kubeshare.tokens.wire.protocol import COUNTERS_HEADER, COUNTERS_SIZE
 from tokens.helpers import (
     RunningDaemon,
     grant,
+    lease_of,
 )
 
 
@@ -140,23 +139,3 @@ def fill(file: int, size: int, *, keeps_size: bool) -> None:
     libc = ctypes.CDLL(None, use_errno=True)
     offsets = [ctypes.c_long(0), ctypes.c_long(size)]
     assert libc.fallocate(file, mode, *offsets) == 0, os.strerror(ctypes.get_errno())
-
-
-@contextlib.contextmanager
-def lease_of(file: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that holds a lease of a file and does not give it up when it is asked to."""
-    program = (
-        "import fcntl, os, signal, sys\n"
-        "signal.signal(signal.SIGIO, signal.SIG_IGN)\n"
-        f"file = os.open({str(file)!r}, os.O_RDONLY)\n"
-        "fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n"
-        "print('ready', flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
-        yield process
-        process.kill()

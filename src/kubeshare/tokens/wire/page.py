@@ -223,7 +223,8 @@ def read_page(path: Path) -> PageContent | None:
         OSError: it cannot be read.
         ValueError: it is broken, or of another layout.
     """
-    data = path.read_bytes()
+    with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAIT)) as file:
+        data = file.read()
     if not any(data[: PAGE_HEADER.size]):
         return None
     try:
