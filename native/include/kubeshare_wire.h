@@ -96,7 +96,9 @@ struct ks_page_extension {
     /* 1: the limits of the GPU's sessions may exceed its memory together, and what does not fit is
      * allocated as managed memory; atomic. */
     uint32_t oversubscribed;
-    uint8_t reserved[48];
+    /* What is reserved for the claim: for the next daemon; 0 where the last one did not say it. */
+    uint64_t memory_reserved_bytes;
+    uint8_t reserved[40];
 };
 
 static_assert(sizeof(struct ks_page_header) == 64, "one cache line");

@@ -140,7 +140,7 @@ class Page:
     def used(self, index: int = 0) -> tuple[int, int]:
         """Up to when the use is accounted for, in ns, and the share in micros."""
         at = self.header[5] + index * PAGE_EXTENSION.size
-        at_ns, used_micros, _ = PAGE_EXTENSION.unpack_from(self._map, at)
+        at_ns, used_micros, *_ = PAGE_EXTENSION.unpack_from(self._map, at)
         return at_ns, used_micros
 
     @property

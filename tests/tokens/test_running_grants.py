@@ -1,13 +1,16 @@
 """What an earlier daemon left running goes on, and its GPUs are not given out twice."""
 
+import contextlib
 import errno
 import os
+from collections.abc import Callable, Iterator
 from pathlib import Path
 
 import msgspec
 import pytest
 
 from deadlines import DEADLINE_S, eventually
+from kubeshare.tokens import session
 from kubeshare.tokens.files.grants import (
     GRANT_VERSION,
     Grant,
@@ -18,9 +21,17 @@ from kubeshare.tokens.files.grants import (
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.running_grants import RunningGrant, find_running
 from kubeshare.tokens.files.statuses import Status, read_status, wait_status
-from kubeshare.tokens.wire.page import PageWriter
-from kubeshare.tokens.wire.protocol import PAGE_HEADER, PAGE_MAGIC, VERSION, GrantState
+from kubeshare.tokens.wire.protocol import (
+    PAGE_CELL,
+    PAGE_HEADER,
+    PAGE_MAGIC,
+    RESERVED_OFFSET,
+    VERSION,
+    GrantState,
+)
 from tokens.helpers import GI, GPU_A, GPU_B, Client, Page, RunningDaemon, grant, lease_of
+
+FailIn = Callable[[str], contextlib.AbstractContextManager[None]]
 
 
 def run(paths: Paths, *grants: Grant) -> list[Page]:
@@ -177,23 +188,101 @@ def test_what_asks_for_more_than_before_comes_after_what_runs(paths: Paths) -> N
         assert (refused.state, "has 0.5 of its time left" in refused.reason) == ("REFUSED", True)
 
 
+@pytest.fixture
+def daemon_fails_in(monkeypatch: pytest.MonkeyPatch) -> FailIn:
+    """Lets a step of making the session of grant ``a`` fail, until the block ends."""
+
+    @contextlib.contextmanager
+    def fail(step: str) -> Iterator[None]:
+        def refuse(path: Path, asked: object) -> object:
+            if "a" in {path.name, path.parent.name}:
+                raise OSError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK))
+            return make(path, asked)
+
+        make = getattr(session, step)
+        with monkeypatch.context() as patched:
+            patched.setattr(session, step, refuse)
+            yield
+
+    return fail
+
+
 def test_a_grant_that_runs_without_a_session_is_counted(
-    paths: Paths, monkeypatch: pytest.MonkeyPatch
+    paths: Paths, daemon_fails_in: FailIn
 ) -> None:
     """Its files cannot be opened for a while, as where a container has a lease of one."""
     [page] = run(paths, grant("a", 0.6))
-
-    def refuse(path: Path, asked: Grant) -> PageWriter:
-        if asked.claim == "a":
-            raise OSError(errno.EWOULDBLOCK, os.strerror(errno.EWOULDBLOCK))
-        return PageWriter(path, asked)
-
-    with monkeypatch.context() as patched:
-        patched.setattr("kubeshare.tokens.session.PageWriter", refuse)
-        with RunningDaemon(paths) as daemon:
-            assert "its files cannot be made" in status(paths, "a").reason
-            assert page.grant_state is GrantState.ACTIVE
-            assert daemon.grant(grant("b", 0.5)).state == "REFUSED"
-            assert daemon.grant(grant("c", 0.4)).state == "ACTIVE"
+    with daemon_fails_in("PageWriter"), RunningDaemon(paths) as daemon:
+        assert "its files cannot be made" in status(paths, "a").reason
+        assert page.grant_state is GrantState.ACTIVE
+        assert daemon.grant(grant("b", 0.5)).state == "REFUSED"
+        assert daemon.grant(grant("c", 0.4)).state == "ACTIVE"
     with RunningDaemon(paths):
         assert wait_status(paths, "a", DEADLINE_S).state == "ACTIVE"
+
+
+def test_a_page_is_not_raised_before_that_is_decided(paths: Paths, daemon_fails_in: FailIn) -> None:
+    """A daemon that ends between the two leaves what the next one takes for what runs."""
+    [page, _] = run(paths, grant("a", 0.5), grant("b", 0.5))
+    write_grant(paths, grant("a", 0.9, memory=2 * GI))
+    before = page.cell()
+    with daemon_fails_in("Tallies"), RunningDaemon(paths):
+        assert "its files cannot be made" in status(paths, "a").reason
+        assert page.grant_state is GrantState.ACTIVE
+        assert page.cell()[3:7] == before[3:7]
+    with RunningDaemon(paths):
+        refused = status(paths, "a")
+        assert (refused.state, "has 0.5 of its time left" in refused.reason) == ("REFUSED", True)
+        assert status(paths, "b").state == "ACTIVE"
+        remove_grant(paths, "b")
+        eventually(lambda: status(paths, "a").state == "ACTIVE", "there is room")
+        assert page.cell()[3] == 2 * GI
+        assert page.cell()[5] == 900_000
+
+
+def test_what_ran_on_another_gpu_is_no_more_active_before_that_is_decided(
+    paths: Paths, daemon_fails_in: FailIn
+) -> None:
+    [page] = run(paths, grant("a"))
+    write_grant(paths, grant("a", gpus=(GPU_B,)))
+    with daemon_fails_in("Tallies"), RunningDaemon(paths):
+        assert page.grant_state is GrantState.PENDING
+    with RunningDaemon(paths):
+        assert status(paths, "a").state == "ACTIVE"
+
+
+def test_a_larger_reservation_under_the_same_limit_comes_after_what_runs(paths: Paths) -> None:
+    elastic = with_memory(grant("a", memory=4 * GI), memory_limit_bytes=16 * GI)
+    run(paths, elastic, grant("b", memory=12 * GI))
+    write_grant(paths, with_memory(elastic, memory_bytes=8 * GI))
+    with RunningDaemon(paths) as daemon:
+        refused = status(paths, "a")
+        assert (refused.state, "has 4Gi of its memory left" in refused.reason) == ("REFUSED", True)
+        write_grant(paths, elastic)
+        eventually(lambda: status(paths, "a").state == "ACTIVE", "what it had fits")
+        assert daemon.view("b")["state"] == "idle"
+
+
+def test_reservations_that_ran_go_on_where_less_memory_may_be_granted(paths: Paths) -> None:
+    oversubscribed = {"memory_total_bytes": 32 * GI, "physical_memory_bytes": 16 * GI}
+    before = [with_memory(grant(name, memory=12 * GI), **oversubscribed) for name in "ab"]
+    run(paths, *(with_memory(each, memory_limit_bytes=14 * GI) for each in before))
+    for name in "ab":
+        write_grant(paths, with_memory(grant(name, memory=12 * GI), memory_limit_bytes=14 * GI))
+    with RunningDaemon(paths):
+        assert [status(paths, name).state for name in "ab"] == ["ACTIVE"] * 2
+
+
+def test_what_a_page_without_its_reservation_had_is_certain_without_a_limit(paths: Paths) -> None:
+    """It was written by a daemon that did not say what it reserved."""
+    whole = grant("a", memory=4 * GI)
+    elastic = with_memory(grant("a", memory=2 * GI), memory_limit_bytes=4 * GI)
+    run(paths, whole)
+    file = paths.claim("a") / "page"
+    with file.open("r+b") as opened:
+        opened.seek(PAGE_HEADER.size + PAGE_CELL.size + RESERVED_OFFSET)
+        opened.write(bytes(8))
+    running = find_running(paths, "a")
+    assert running is not None
+    assert running.covers(whole)
+    assert not running.covers(elastic)

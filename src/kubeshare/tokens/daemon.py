@@ -261,6 +261,7 @@ class Daemon:
         log.info("grant decided", claim=session.name, state=state.name, reason=reason)
         if state is GrantState.ACTIVE:
             self._tokens.add(session)
+            session.change(session.grant)  # until now the page has had what ran before
         session.set_state(state)
         self._write_status(session.name, state, reason)
 

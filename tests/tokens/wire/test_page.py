@@ -7,11 +7,11 @@ import pytest
 from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedShare
 from kubeshare.tokens.wire.page import PageWriter, read_page
 from kubeshare.tokens.wire.protocol import (
+    OVERSUBSCRIBED_OFFSET,
     PAGE_CELL,
     PAGE_EXTENSION,
     PAGE_HEADER,
     PAGE_MAGIC,
-    PAGE_USE,
     VERSION,
     GrantState,
 )
@@ -41,12 +41,13 @@ def test_what_another_daemon_wrote_into_an_extension_does_not_outlive_it(
     path = tmp_path / "page"
     PageWriter(path, grant)
     later = b"\xff" * PAGE_EXTENSION.size
+    used = PAGE_EXTENSION.pack(*USE, 0, 0)[:OVERSUBSCRIBED_OFFSET]
     with path.open("r+b") as file:
         file.seek(EXTENSION)
-        file.write(PAGE_USE.pack(*USE) + later[PAGE_USE.size :])
+        file.write(used + later[OVERSUBSCRIBED_OFFSET:])
     PageWriter(path, grant)
     written = path.read_bytes()[EXTENSION : EXTENSION + PAGE_EXTENSION.size]
-    assert written == PAGE_USE.pack(*USE) + bytes(PAGE_EXTENSION.size - PAGE_USE.size)
+    assert written == PAGE_EXTENSION.pack(*USE, False, 8)
 
 
 def test_a_page_says_what_may_start_and_how_much(tmp_path: Path, grant: Grant) -> None:
@@ -54,7 +55,7 @@ def test_a_page_says_what_may_start_and_how_much(tmp_path: Path, grant: Grant) -
     path.touch()
     assert read_page(path) is None
     PageWriter(path, grant).set_grant_state(GrantState.ACTIVE)
-    assert read_page(path) == (GrantState.ACTIVE, ((GPU, 500_000, 8),))
+    assert read_page(path) == (GrantState.ACTIVE, ((GPU, 500_000, 8, 8),))
 
 
 @pytest.mark.parametrize(

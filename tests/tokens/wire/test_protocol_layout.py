@@ -36,6 +36,7 @@ CONSTANTS = {
     "offsetof(struct ks_page_cell, overhead_bytes)": protocol.OVERHEAD_OFFSET,
     "offsetof(struct ks_page_extension, used_micros)": protocol.USED_OFFSET,
     "offsetof(struct ks_page_extension, oversubscribed)": protocol.OVERSUBSCRIBED_OFFSET,
+    "offsetof(struct ks_page_extension, memory_reserved_bytes)": protocol.RESERVED_OFFSET,
     "sizeof(struct ks_counters)": protocol.COUNTERS_SIZE,
 }
 
@@ -59,7 +60,10 @@ LAYOUTS = {
             "overhead_bytes",
         ],
     ),
-    "ks_page_extension": (protocol.PAGE_EXTENSION, ["used_at_ns", "used_micros", "oversubscribed"]),
+    "ks_page_extension": (
+        protocol.PAGE_EXTENSION,
+        ["used_at_ns", "used_micros", "oversubscribed", "memory_reserved_bytes"],
+    ),
     "ks_message": (
         protocol.MESSAGE,
         ["version", "type", "cell", "epoch", "pid", "time_ns", "value"],

@@ -8,7 +8,7 @@ to read the grant, or take it for one that does not fit. It runs nevertheless.
 
 from typing import NamedTuple
 
-from kubeshare.tokens.files.grants import Grant
+from kubeshare.tokens.files.grants import Grant, GrantedShare
 from kubeshare.tokens.files.run_folder import GrantError, Paths
 from kubeshare.tokens.wire.page import PageShare, read_page
 from kubeshare.tokens.wire.protocol import GrantState
@@ -31,12 +31,18 @@ class RunningGrant(NamedTuple):
         """Whether a grant asks for the same GPUs, and for no more of them than its page gives."""
         if self.shares is None or len(self.shares) != len(grant.gpus):
             return False
-        return all(
-            gpu.uuid == share.uuid
-            and gpu.request_micros <= share.request_micros
-            and gpu.most_memory_bytes <= share.memory_limit_bytes
-            for gpu, share in zip(grant.gpus, self.shares, strict=True)
-        )
+        return all(map(_covers, self.shares, grant.gpus))
+
+
+def _covers(share: PageShare, gpu: GrantedShare) -> bool:
+    # Where the page does not say what is reserved, only a limit that is reserved whole is certain.
+    reserved = share.memory_reserved_bytes or (0 if gpu.memory_limit_bytes else gpu.memory_bytes)
+    return (
+        gpu.uuid == share.uuid
+        and gpu.request_micros <= share.request_micros
+        and gpu.memory_bytes <= reserved
+        and gpu.most_memory_bytes <= share.memory_limit_bytes
+    )
 
 
 def find_running(paths: Paths, claim: str) -> RunningGrant | None:

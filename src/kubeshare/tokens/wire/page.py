@@ -17,7 +17,7 @@ import os
 import struct
 import uuid
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 from kubeshare.tokens.files.grants import Grant, GrantedShare
 from kubeshare.tokens.linux import futex_wake
@@ -35,7 +35,7 @@ from kubeshare.tokens.wire.protocol import (
     PAGE_EXTENSION,
     PAGE_HEADER,
     PAGE_MAGIC,
-    PAGE_USE,
+    RESERVED_OFFSET,
     USED_OFFSET,
     VERSION,
     GateState,
@@ -71,28 +71,28 @@ class PageWriter:
         self._write(grant)
 
     def _write(self, grant: Grant) -> None:
-        magic, _, _, _, known_state, _ = PAGE_HEADER.unpack_from(self._map, 0)
-        # Written by an earlier daemon: what was active stays so until it is decided again.
+        magic, _, _, cells, known_state, _ = PAGE_HEADER.unpack_from(self._map, 0)
+        # Written by an earlier daemon: what was active stays so, with the same amounts, until it
+        # is decided again: others may have been counted only with these.
         state = known_state if magic == PAGE_MAGIC else GrantState.PENDING
-        epochs = [self.epoch(cell) for cell in range(self._cells)]
-        overheads = [self.overhead(cell) for cell in range(self._cells)]
+        runs = state == GrantState.ACTIVE
+        uuids = [_uuid_bytes(gpu) for gpu in grant.gpus]
+        if runs and (cells != self._cells or uuids != self._known_uuids()):
+            runs, state = False, GrantState.PENDING  # what was active had other GPUs
+            self.set_grant_state(state)
         for cell, gpu in enumerate(grant.gpus):
-            fields = PAGE_CELL.pack(
-                epochs[cell],
-                GateState.CLOSED,
-                0,
-                gpu.most_memory_bytes,
-                gpu.gpu_memory_bytes,
-                gpu.request_micros,
-                gpu.limit_micros,
-                uuid.UUID(gpu.uuid.removeprefix("GPU-")).bytes,
-                overheads[cell],
-            )
+            epoch, _, _, *known, _, overhead = PAGE_CELL.unpack_from(self._map, _offset(cell))
+            bounds = known if runs else _bounds(gpu)
+            fields = PAGE_CELL.pack(epoch, GateState.CLOSED, 0, *bounds, uuids[cell], overhead)
             self._put(_offset(cell), fields)
-            self._write_extension(cell, gpu)
+            self._write_extension(cell, gpu, runs=runs)
             self.set_gate(cell, GateState.CLOSED)
         at = self._extensions  # behind the cells
         self._put(0, PAGE_HEADER.pack(PAGE_MAGIC, VERSION, at, self._cells, state, at))
+
+    def _known_uuids(self) -> list[bytes]:
+        cells = (PAGE_CELL.unpack_from(self._map, _offset(cell)) for cell in range(self._cells))
+        return [uuid_bytes for *_, uuid_bytes, _ in cells]
 
     def _put(self, at: int, data: bytes) -> None:
         """Write whole words, each by one store, the first one last: a reader may look any time."""
@@ -104,14 +104,8 @@ class PageWriter:
         """Change the amounts of the cells; their GPUs, gates and leases stay."""
         for cell, gpu in enumerate(grant.gpus):
             at = _offset(cell) + BOUNDS_OFFSET
-            bounds = PAGE_BOUNDS.pack(
-                gpu.most_memory_bytes,
-                gpu.gpu_memory_bytes,
-                gpu.request_micros,
-                gpu.limit_micros,
-            )
-            self._put(at, bounds)
-            self._set_oversubscribed(cell, gpu)
+            self._put(at, PAGE_BOUNDS.pack(*_bounds(gpu)))
+            self._change_extension(cell, gpu)
 
     def epoch(self, cell: int) -> int:
         """The cell's present epoch."""
@@ -151,16 +145,18 @@ class PageWriter:
         self._longs[at // 8] = at_ns
         self._words[(at + USED_OFFSET) // 4] = used_micros
 
-    def _write_extension(self, cell: int, share: GrantedShare) -> None:
+    def _write_extension(self, cell: int, share: GrantedShare, *, runs: bool) -> None:
         """Clear what a later daemon may have written there too: nobody would keep it right."""
         at = self._extension(cell)
-        used = PAGE_USE.unpack_from(self._map, at)
-        self._put(at, PAGE_EXTENSION.pack(*used, share.is_oversubscribed))
+        at_ns, used, *known = PAGE_EXTENSION.unpack_from(self._map, at)
+        amounts = known if runs else (share.is_oversubscribed, share.memory_bytes)
+        self._put(at, PAGE_EXTENSION.pack(at_ns, used, *amounts))
 
-    def _set_oversubscribed(self, cell: int, share: GrantedShare) -> None:
-        """Publish whether what finds no room on the GPU is allocated as managed memory."""
-        word = (self._extension(cell) + OVERSUBSCRIBED_OFFSET) // 4
-        self._words[word] = share.is_oversubscribed
+    def _change_extension(self, cell: int, share: GrantedShare) -> None:
+        """Publish what is reserved, and whether what has no room becomes managed memory."""
+        at = self._extension(cell)
+        self._words[(at + OVERSUBSCRIBED_OFFSET) // 4] = share.is_oversubscribed
+        self._longs[(at + RESERVED_OFFSET) // 8] = share.memory_bytes
 
     def _extension(self, cell: int) -> int:
         return self._extensions + cell * PAGE_EXTENSION.size
@@ -206,6 +202,8 @@ class PageShare(NamedTuple):
     uuid: str
     request_micros: int
     memory_limit_bytes: int
+    memory_reserved_bytes: int
+    """0: written by a daemon that did not say it."""
 
 
 class PageContent(NamedTuple):
@@ -228,18 +226,35 @@ def read_page(path: Path) -> PageContent | None:
     if not any(data[: PAGE_HEADER.size]):
         return None
     try:
-        magic, version, size, cells, state, _ = PAGE_HEADER.unpack_from(data)
+        magic, version, size, cells, state, extensions = PAGE_HEADER.unpack_from(data)
         if (magic, version, size) != (PAGE_MAGIC, VERSION, _offset(cells)):
             raise ValueError(f"{path}: no page of layout {VERSION}")
-        shares = [_share(PAGE_CELL.unpack_from(data, _offset(cell))) for cell in range(cells)]
+        shares = [_share(data, cell, extensions) for cell in range(cells)]
     except struct.error as error:
         raise ValueError(f"{path}: {error}") from None
     return PageContent(GrantState(state), tuple(shares))
 
 
-def _share(cell: tuple[Any, ...]) -> PageShare:
-    _, _, _, memory_limit, _, request, _, uuid_bytes, _ = cell
-    return PageShare(f"GPU-{uuid.UUID(bytes=uuid_bytes)}", request, memory_limit)
+def _share(data: bytes, cell: int, extensions: int) -> PageShare:
+    _, _, _, memory_limit, _, request, _, uuid_bytes, _ = PAGE_CELL.unpack_from(data, _offset(cell))
+    reserved = 0
+    if extensions:
+        *_, reserved = PAGE_EXTENSION.unpack_from(data, extensions + cell * PAGE_EXTENSION.size)
+    return PageShare(f"GPU-{uuid.UUID(bytes=uuid_bytes)}", request, memory_limit, reserved)
+
+
+def _bounds(share: GrantedShare) -> tuple[int, int, int, int]:
+    """The values of `PAGE_BOUNDS`."""
+    return (
+        share.most_memory_bytes,
+        share.gpu_memory_bytes,
+        share.request_micros,
+        share.limit_micros,
+    )
+
+
+def _uuid_bytes(share: GrantedShare) -> bytes:
+    return uuid.UUID(share.uuid.removeprefix("GPU-")).bytes
 
 
 def _unlink_other_layout(path: Path) -> None:

@@ -39,12 +39,11 @@ OVERHEAD_OFFSET: Final = 56
 PAGE_BOUNDS: Final = struct.Struct("=QQII")
 """From `BOUNDS_OFFSET` on: memory_limit_bytes, memory_total_bytes, request, limit."""
 
-PAGE_EXTENSION: Final = struct.Struct("=QII48x")
-"""used_at_ns, used_micros, oversubscribed."""
-PAGE_USE: Final = struct.Struct("=QI")
-"""The first two of them."""
+PAGE_EXTENSION: Final = struct.Struct("=QIIQ40x")
+"""used_at_ns, used_micros, oversubscribed, memory_reserved_bytes."""
 USED_OFFSET: Final = 8
 OVERSUBSCRIBED_OFFSET: Final = 12
+RESERVED_OFFSET: Final = 16
 USE_TAU_NS: Final = 2_000_000_000
 """Time constant of the average in `used_micros`."""
 
