@@ -11,6 +11,7 @@ import pytest
 
 from deadlines import DEADLINE_S, eventually
 from kubeshare.tokens import session
+from kubeshare.tokens.files import tallies
 from kubeshare.tokens.files.grants import (
     GRANT_VERSION,
     Grant,
@@ -219,6 +220,36 @@ def test_a_grant_that_runs_without_a_session_is_counted(
         assert daemon.grant(grant("c", 0.4)).state == "ACTIVE"
     with RunningDaemon(paths):
         assert wait_status(paths, "a", DEADLINE_S).state == "ACTIVE"
+
+
+def gaps(paths: Paths, claim: str) -> int:
+    return tallies.read(paths.tally(claim))[0].gaps
+
+
+def test_a_gap_is_noted_of_a_grant_whose_session_is_made_later(
+    paths: Paths, daemon_fails_in: FailIn
+) -> None:
+    run(paths, grant("a", 0.3))
+    with contextlib.ExitStack() as failing:
+        failing.enter_context(daemon_fails_in("PageWriter"))
+        with RunningDaemon(paths) as daemon:
+            assert "its files cannot be made" in status(paths, "a").reason
+            failing.close()
+            daemon.grant(grant("b", 0.3))  # the next scan
+            eventually(lambda: status(paths, "a").state == "ACTIVE", "it is made after all")
+            assert [gaps(paths, claim) for claim in "ab"] == [1, 0]
+
+
+def test_a_gap_is_noted_of_a_grant_that_is_read_later(paths: Paths) -> None:
+    run(paths, grant("later", 0.3))
+    make_unreadable(paths, "later")
+    with RunningDaemon(paths) as daemon:
+        write_grant(paths, grant("later", 0.3))
+        eventually(lambda: status(paths, "later").state == "ACTIVE", "it is read")
+        assert gaps(paths, "later") == 1
+        write_grant(paths, grant("later", 0.3, gpus=(GPU_B,)))
+        eventually(lambda: daemon.view("later")["gpu"] == GPU_B, "it begins anew")
+        assert gaps(paths, "later") == 0, "this daemon had counted it"
 
 
 def test_a_page_is_not_raised_before_that_is_decided(paths: Paths, daemon_fails_in: FailIn) -> None:

@@ -111,8 +111,9 @@ class Daemon:
         self._folder.sweep()
         loop.add_reader(self._folder.fd, self._scan_grants)
         loop.add_reader(self._timer.fd, self._on_timer)
+        self._has_started = False
         self._scan_grants()
-        self._is_after_gap = False  # what begins later has had no other daemon
+        self._has_started = True
 
     # ---- the grant files ----
 
@@ -220,7 +221,8 @@ class Daemon:
             self._unmade[grant.claim] = None if running is None else grant
             return
         self._unmade.pop(grant.claim, None)
-        if self._is_after_gap:
+        # What runs and begins later, since its files could not be made or read, ran uncounted.
+        if running is not None if self._has_started else self._is_after_gap:
             session.note_gap()
         self._sessions[grant.claim] = session
         if running is not None and running.covers(grant):
