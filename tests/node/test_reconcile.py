@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TypeVar
 
 import pytest
+from structlog.testing import capture_logs
 
 from fakes.node import Cluster, Running, claim_reference, write_daemon_status
 from kubeshare.api.types.v1 import VGPUS
@@ -320,6 +321,30 @@ def test_an_unreadable_grant_of_a_former_boot_is_void_too(
     grant.write_text("{")
     start(agent, next_boot)
     assert not grant.exists()
+
+
+def test_a_stray_file_keeps_no_grant_of_a_former_boot_and_no_agent_from_starting(
+    prepared: Cluster, agent: Running, paths: NodePaths
+) -> None:
+    async def boot(running: Agent) -> None:
+        running.void_former_boot("first")
+
+    async def next_boot(running: Agent) -> list[str]:
+        running.void_former_boot("second")
+        running.reconciler.start()
+        return [grant.claim for grant in running.grants.all()]
+
+    start(agent, boot)
+    folder = Paths(paths.run_folder).grants
+    for stray in ("a b.json", "zz z.json"):
+        (folder / stray).write_text("{}")
+    with capture_logs() as logs:
+        assert start(agent, next_boot) == []
+    stayed = [each["claim"] for each in logs if each["event"] == "grant of a former boot stays"]
+    assert sorted(stayed) == ["a b", "zz z"]
+    with capture_logs() as logs:
+        assert start(agent, next_boot) == []
+    assert "grant of a former boot stays" not in {each["event"] for each in logs}, "it is done"
 
 
 def test_an_agent_that_ends_while_it_saves_the_boot_voids_no_grant_of_it(

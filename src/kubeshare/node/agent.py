@@ -6,6 +6,8 @@ from functools import partial
 from pathlib import Path
 from typing import Protocol
 
+import structlog
+
 from kubeshare.kube.cache.store import Change
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.events import EventRecorder
@@ -55,6 +57,8 @@ from kubeshare.node.usage.publisher import UsagePublisher
 from kubeshare.node.usage.records import RecordFolder
 from kubeshare.tokens.client import ask_snapshot
 from kubeshare.tokens.files.run_folder import Paths
+
+log = structlog.get_logger(__name__)
 
 
 @dataclass(frozen=True)
@@ -266,7 +270,10 @@ class Agent:
         """
         if boot.is_another(self._run_folder, now):
             for claim in self.grants.claims():
-                self.releaser.detach(claim)
+                try:
+                    self.releaser.detach(claim)
+                except ValueError as error:  # of a file that no agent wrote
+                    log.warning("grant of a former boot stays", claim=claim, error=str(error))
         boot.save(self._run_folder, now)
 
     async def serve(self) -> None:
