@@ -28,9 +28,11 @@ struct tracked_context {
  * not visited until they are back. */
 struct primary_context {
     struct ks_timeline timeline;
-    unsigned releasing;    /* threads that have the driver release it */
-    CUcontext released;    /* what the first of them found; NULL: nothing, or it has ended */
-    unsigned long long id; /* of that */
+    unsigned releasing; /* threads that have the driver release it */
+    /* As long as there are any: */
+    CUcontext handle;      /* NULL: none of them found a context */
+    unsigned long long id; /* of the context that was seen last */
+    bool awaits_end;       /* its end was not seen yet */
 };
 
 static ks_lock lock; /* held while the library is inside the driver: no context may end then */
@@ -191,8 +193,8 @@ static struct tracked_context *find_tracked(CUcontext handle) {
 
 static CUcontext handle_of_primary(CUdevice device) {
     CUcontext handle = NULL;
-    if (primary_contexts[device].releasing > 0)
-        return primary_contexts[device].released;
+    if (primary_contexts[device].handle != NULL)
+        return primary_contexts[device].handle;
     if (KS_DRIVER(primary_retain)(&handle, device) == CUDA_SUCCESS)
         KS_DRIVER(primary_release)(device);
     return handle;
@@ -268,33 +270,39 @@ static unsigned long long id_of(CUcontext handle) {
     return id;
 }
 
+/* Others may be releasing an earlier one, which has ended, and the caller a new one. */
 static void begin_release(struct primary_context *primary, CUdevice device) {
-    if (primary->releasing == 0) {
-        primary->released = has_primary_context(device) ? handle_of_primary(device) : NULL;
-        primary->id = primary->released != NULL ? id_of(primary->released) : 0;
+    if (!primary->awaits_end && has_primary_context(device)) {
+        primary->handle = handle_of_primary(device);
+        primary->id = primary->handle != NULL ? id_of(primary->handle) : 0;
+        primary->awaits_end = primary->handle != NULL;
     }
     primary->releasing++;
 }
 
-static bool is_another(const struct primary_context *primary) {
-    const unsigned long long id = id_of(primary->released);
-    return id != 0 && primary->id != 0 && id != primary->id;
+/* The events of a context end with it. Another thread may have made the next one already, with the
+ * same handle; its end is awaited too, by those who have begun to release it. */
+static CUcontext see_end(struct primary_context *primary, CUdevice device, bool exists) {
+    const unsigned long long id = exists && primary->awaits_end ? id_of(primary->handle) : 0;
+    if (!primary->awaits_end || (exists && (id == 0 || primary->id == 0 || id == primary->id)))
+        return NULL;
+    primary->timeline = (struct ks_timeline){0};
+    primary->awaits_end = exists;
+    primary->id = id;
+    if (!exists)
+        ks_streams_drop(primary->handle);
+    last_destruction[ks_cell_of_device(device)] = ks_now();
+    return primary->handle;
 }
 
-/* The context that has ended meanwhile, and its events with it, or NULL. Another thread may have
- * made the next one already, with the same handle and streams that stay. */
+/* The context that has ended meanwhile, or NULL. */
 static CUcontext end_release(struct primary_context *primary, CUdevice device) {
-    const CUcontext handle = primary->released;
-    const bool exists = has_primary_context(device);
-    primary->releasing--;
-    if (handle == NULL || (exists && !is_another(primary)))
-        return NULL;
-    primary->released = NULL;
-    primary->timeline = (struct ks_timeline){0};
-    if (!exists)
-        ks_streams_drop(handle);
-    last_destruction[ks_cell_of_device(device)] = ks_now();
-    return handle;
+    const CUcontext ended = see_end(primary, device, has_primary_context(device));
+    if (--primary->releasing == 0) {
+        primary->handle = NULL;
+        primary->awaits_end = false;
+    }
+    return ended;
 }
 
 uint64_t ks_contexts_begin_release(uint64_t devices) {

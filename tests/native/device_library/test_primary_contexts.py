@@ -71,3 +71,14 @@ def test_a_context_that_ended_with_its_last_release_is_drained(
     assert machine.gpu()["busy_ns"] == 200_000_000
     work.do("retain")
     session.drain(connection)
+
+
+def test_no_end_is_missed_where_releases_and_new_contexts_meet(
+    session: FakeSession, work: Probe
+) -> None:
+    session.accept()
+    session.open()
+    work.do("release")
+    for _ in range(300):
+        work.do("primary", 8, 5, 1)
+        assert session.charged() == 0
