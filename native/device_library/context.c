@@ -6,6 +6,7 @@
 #include "context_list.h"
 #include "lock.h"
 #include "lookup/driver_calls.h"
+#include "memory/allocations.h"
 #include "session.h"
 #include "streams.h"
 #include "system.h"
@@ -229,10 +230,10 @@ void ks_contexts_set_listeners(ks_context_listener *const *list) {
     atomic_store(&listeners, list);
 }
 
-static void call_listeners(CUcontext ended) {
+static void call_listeners(CUcontext ended, uint64_t before) {
     ks_context_listener *const *listener = atomic_load(&listeners);
     for (; listener != NULL && *listener != NULL; listener++)
-        (*listener)(ended);
+        (*listener)(ended, before);
 }
 
 CUresult ks_context_end(CUresult (*real)(CUcontext), CUcontext handle) {
@@ -240,6 +241,7 @@ CUresult ks_context_end(CUresult (*real)(CUcontext), CUcontext handle) {
     struct tracked_context *tracked = find_tracked(handle);
     if (tracked != NULL)
         ks_timeline_discard(&tracked->timeline);
+    const uint64_t before = ks_allocations_tick();
     const CUresult result = real(handle);
     if (tracked != NULL && result == CUDA_SUCCESS) {
         tracked->timeline.handle = NULL;
@@ -247,9 +249,8 @@ CUresult ks_context_end(CUresult (*real)(CUcontext), CUcontext handle) {
         last_destruction[tracked->cell] = ks_now();
     }
     ks_release(&lock);
-    if (result == CUDA_SUCCESS) {
-        call_listeners(handle);
-    }
+    if (result == CUDA_SUCCESS)
+        call_listeners(handle, before);
     return result;
 }
 
@@ -281,7 +282,8 @@ static void begin_release(struct primary_context *primary, CUdevice device) {
 }
 
 /* The events of a context end with it. Another thread may have made the next one already, with the
- * same handle; its end is awaited too, by those who have begun to release it. */
+ * same handle; its end is awaited too, by those who have begun to release it. What the next one
+ * allocates cannot be told from what the first did, so that stays charged until none is left. */
 static CUcontext see_end(struct primary_context *primary, CUdevice device, bool exists) {
     const unsigned long long id = exists && primary->awaits_end ? id_of(primary->handle) : 0;
     if (!primary->awaits_end || (exists && (id == 0 || primary->id == 0 || id == primary->id)))
@@ -292,10 +294,10 @@ static CUcontext see_end(struct primary_context *primary, CUdevice device, bool 
     if (!exists)
         ks_streams_drop(primary->handle);
     last_destruction[ks_cell_of_device(device)] = ks_now();
-    return primary->handle;
+    return exists || find_tracked(primary->handle) != NULL ? NULL : primary->handle;
 }
 
-/* The context that has ended meanwhile, or NULL. */
+/* The handle with which no context is left, or NULL. */
 static CUcontext end_release(struct primary_context *primary, CUdevice device) {
     const CUcontext ended = see_end(primary, device, has_primary_context(device));
     if (--primary->releasing == 0) {
@@ -320,6 +322,7 @@ uint64_t ks_contexts_begin_release(uint64_t devices) {
 void ks_contexts_end_release(uint64_t devices) {
     CUcontext ended[DEVICES_MAX];
     unsigned count = 0;
+    const uint64_t before = ks_allocations_tick(); /* then it is seen whether a context is left */
     for (CUdevice device = 0; device < DEVICES_MAX; device++) {
         if ((devices >> device & 1) == 0)
             continue;
@@ -328,7 +331,7 @@ void ks_contexts_end_release(uint64_t devices) {
     }
     ks_release(&lock);
     for (unsigned i = 0; i < count; i++)
-        call_listeners(ended[i]);
+        call_listeners(ended[i], before);
 }
 
 CUresult ks_context_end_primary(CUresult (*real)(CUdevice), CUdevice device) {

@@ -72,8 +72,10 @@ int64_t ks_between(unsigned cell, unsigned earlier, unsigned later);
 void ks_contexts_hold(void);
 void ks_contexts_release(void);
 
-/* Called after a context has ended, with no lock of the library held. */
-typedef void ks_context_listener(CUcontext context);
+/* Called after a context has ended, with no lock of the library held. What was allocated in it is
+ * older than `before` (ks_allocations_tick()), and what is not may be in another context with the
+ * same handle. */
+typedef void ks_context_listener(CUcontext context, uint64_t before);
 
 /* Sets the functions that are called, in this order, after a context has ended; NULL ends the list.
  */

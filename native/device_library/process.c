@@ -26,9 +26,14 @@ extern void *__dso_handle __attribute__((visibility("hidden")));
 
 static const struct ks_gate_agent agent = {.start = ks_agent_start, .want = ks_agent_want};
 
+static void drop_captures(CUcontext context, uint64_t before) {
+    (void)before;
+    ks_captures_drop(context);
+}
+
 static ks_context_listener *const context_listeners[] = {
     ks_memory_of_context_ended,
-    ks_captures_drop,
+    drop_captures,
     NULL,
 };
 

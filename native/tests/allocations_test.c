@@ -13,6 +13,7 @@
 
 static struct ks_allocation model[HANDLES]; /* kind KS_NOTHING: not there */
 static uint64_t given_back;
+static uint64_t now; /* by the clock of the table */
 
 /* What the table calls when a context ends; none here is of the host, nor spilled. */
 void ks_account_give_back(unsigned cell, uint64_t bytes) {
@@ -52,6 +53,7 @@ static int add_or_take(uint64_t index) {
         *expected = (struct ks_allocation){.handle = handle_of(index),
                                            .bytes = next() % 1000,
                                            .owner = next() % 8,
+                                           .since = now,
                                            .kind = KS_MEMORY,
                                            .cell = (uint16_t)(next() % 4)};
         return check(ks_allocations_add(expected), "add", index);
@@ -71,16 +73,19 @@ static int look(uint64_t index) {
                  "look", index);
 }
 
+/* One that may be about to end since a while, while there are newer ones with the same handle. */
 static int end_context(uint64_t context) {
     uint64_t expected = 0;
     given_back = 0;
+    now = ks_allocations_tick();
+    const uint64_t before = now > 2 ? now - next() % 3 : now;
     for (int i = 0; i < HANDLES; i++) {
-        if (model[i].kind == KS_NOTHING || model[i].owner != context)
+        if (model[i].kind == KS_NOTHING || model[i].owner != context || model[i].since >= before)
             continue;
         expected += model[i].bytes + model[i].cell;
         model[i].kind = KS_NOTHING;
     }
-    ks_allocations_drop((CUcontext)context);
+    ks_allocations_drop((CUcontext)context, before);
     return check(given_back == expected, "end of context", context);
 }
 

@@ -263,6 +263,13 @@ static void do_contexts(char **words) {
     answer(result != CUDA_SUCCESS ? result : back);
 }
 
+/* CUDA_ERROR_UNKNOWN: so many bytes, which the caller holds, are not counted. */
+static CUresult find_counted(size_t bytes) {
+    size_t available, total;
+    const CUresult result = cuMemGetInfo(&available, &total);
+    return result == CUDA_SUCCESS && total - available < bytes ? CUDA_ERROR_UNKNOWN : result;
+}
+
 /* What it leaves behind ends with the context. */
 static CUresult use_the_primary_context(unsigned microseconds) {
     CUcontext retained;
@@ -278,6 +285,8 @@ static CUresult use_the_primary_context(unsigned microseconds) {
         result = cuMemAlloc(&memory, 4096);
     if (result == CUDA_SUCCESS)
         result = use_current(stream, microseconds);
+    if (result == CUDA_SUCCESS)
+        result = find_counted(4096);
     const CUresult released = cuDevicePrimaryCtxRelease(0);
     return result != CUDA_SUCCESS ? result : released;
 }
@@ -290,7 +299,7 @@ static void *run_primary(void *words) {
 }
 
 /* primary THREADS COUNT MICROSECONDS: so many threads, up to 8, each retain the primary context so
- * often, give it work, and release it */
+ * often, give it work, see that their memory is counted, and release it */
 static void do_primary(char **words) {
     CUresult result = CUDA_SUCCESS;
     pthread_t thread[8];

@@ -10,11 +10,12 @@
 #include "lock.h"
 #include "system.h"
 
+#include <stdatomic.h>
 #include <stddef.h>
 #include <sys/mman.h>
 
 #define TABLES         64u
-#define FIRST_CAPACITY ((size_t)128) /* a page */
+#define FIRST_CAPACITY ((size_t)128)
 
 struct table {
     ks_lock lock;
@@ -24,6 +25,7 @@ struct table {
 };
 
 static struct table tables[TABLES];
+static _Atomic uint64_t ticks;
 
 /* The lower half chooses the slot, the upper the table. */
 static uint64_t hash_of(uint64_t handle) {
@@ -105,8 +107,11 @@ static void erase(struct table *table, struct ks_allocation *entry) {
 bool ks_allocations_add(const struct ks_allocation *allocation) {
     struct table *table = enter(allocation->handle);
     const bool added = make_room(table);
-    if (added)
-        insert(table, allocation);
+    if (added) {
+        struct ks_allocation entry = *allocation;
+        entry.since = atomic_load(&ticks);
+        insert(table, &entry);
+    }
     ks_release(&table->lock);
     return added;
 }
@@ -171,15 +176,16 @@ bool ks_allocations_leave(enum ks_kind kind, uint64_t handle, struct ks_allocati
 
 /* Erases all entries that match; returns how many. An entry that moves up is checked in its new
  * slot. */
-static unsigned erase_all(bool (*matches)(const struct ks_allocation *entry, uint64_t owner),
-                          uint64_t owner) {
+static unsigned erase_all(bool (*matches)(const struct ks_allocation *entry,
+                                          const struct ks_allocation *wanted),
+                          const struct ks_allocation *wanted) {
     unsigned erased = 0;
     for (unsigned i = 0; i < TABLES; i++) {
         struct table *table = &tables[i];
         ks_acquire(&table->lock, KS_LOCK_ALLOCATIONS);
         for (size_t place = 0; place < table->capacity;) {
             struct ks_allocation *entry = &table->entries[place];
-            if (matches(entry, owner)) {
+            if (matches(entry, wanted)) {
                 erase(table, entry);
                 erased++;
             } else {
@@ -201,24 +207,31 @@ void ks_allocations_settle(const struct ks_allocation *allocation) {
     ks_account_give_back(allocation->cell, allocation->bytes);
 }
 
-static bool ends_with_context(const struct ks_allocation *entry, uint64_t context) {
-    const bool ends =
-        entry->kind != KS_NOTHING && entry->kind <= KS_LAST_OF_CONTEXT && entry->owner == context;
+static bool ends_with_context(const struct ks_allocation *entry,
+                              const struct ks_allocation *wanted) {
+    const bool ends = entry->kind != KS_NOTHING && entry->kind <= KS_LAST_OF_CONTEXT &&
+                      entry->owner == wanted->owner && entry->since < wanted->since;
     if (ends)
         ks_allocations_settle(entry);
     return ends;
 }
 
-void ks_allocations_drop(CUcontext context) {
-    erase_all(ends_with_context, (uint64_t)(uintptr_t)context);
+uint64_t ks_allocations_tick(void) {
+    return atomic_fetch_add(&ticks, 1) + 1;
 }
 
-static bool is_of_pool(const struct ks_allocation *entry, uint64_t pool) {
-    return entry->kind == KS_POOL_MEMORY && entry->owner == pool;
+void ks_allocations_drop(CUcontext context, uint64_t before) {
+    const struct ks_allocation wanted = {.owner = (uint64_t)(uintptr_t)context, .since = before};
+    erase_all(ends_with_context, &wanted);
+}
+
+static bool is_of_pool(const struct ks_allocation *entry, const struct ks_allocation *wanted) {
+    return entry->kind == KS_POOL_MEMORY && entry->owner == wanted->owner;
 }
 
 unsigned ks_allocations_drop_pool(uint64_t pool) {
-    return erase_all(is_of_pool, pool);
+    const struct ks_allocation wanted = {.owner = pool};
+    return erase_all(is_of_pool, &wanted);
 }
 
 bool ks_allocations_search(ks_allocation_order *is_better, const struct ks_allocation *wanted,

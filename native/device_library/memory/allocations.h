@@ -33,12 +33,13 @@ struct ks_allocation {
     uint64_t handle; /* from the driver */
     uint64_t bytes;  /* charged */
     uint64_t owner;  /* the context, or as the kind says */
+    uint64_t since;  /* when it was recorded, by ks_allocations_tick() */
     uint32_t uses;   /* of KS_PHYSICAL: handles and mappings; else see graphs.c and spill.c */
     uint16_t kind;
     uint16_t cell;
 };
 
-/* Records an allocation; false if there is no memory for the entry. */
+/* Records an allocation, since now; false if there is no memory for the entry. */
 bool ks_allocations_add(const struct ks_allocation *allocation);
 
 /* Finds the allocation of a handle; false if it is unknown. */
@@ -77,8 +78,12 @@ bool ks_allocations_leave(enum ks_kind kind, uint64_t handle, struct ks_allocati
  */
 void ks_allocations_settle(const struct ks_allocation *allocation);
 
-/* Does so for all that was allocated in a context that has ended. */
-void ks_allocations_drop(CUcontext context);
+/* The clock of the table: a new time, later than that of all entries so far. */
+uint64_t ks_allocations_tick(void);
+
+/* Settles all that was recorded in a context before a time at which it had ended, or was about to:
+ * what is newer may be in another context with the same handle. */
+void ks_allocations_drop(CUcontext context, uint64_t before);
 
 /* Finds and removes one KS_TILE of an array; false if there is none. */
 bool ks_allocations_take_tile(uint64_t array, struct ks_allocation *allocation);

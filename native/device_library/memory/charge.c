@@ -95,8 +95,8 @@ CUresult ks_freed(const struct ks_allocation *allocation, CUresult result) {
     return result;
 }
 
-void ks_memory_of_context_ended(CUcontext context) {
-    ks_allocations_drop(context);
+void ks_memory_of_context_ended(CUcontext context, uint64_t before) {
+    ks_allocations_drop(context, before);
     ks_pools_context_ended(ks_cells_in_use());
     for (unsigned cell = 0; cell < ks_session_cells(); cell++)
         ks_graphs_visit(cell, false);

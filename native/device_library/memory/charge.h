@@ -48,8 +48,8 @@ CUresult ks_book(struct ks_allocation *allocation, uint64_t handle, CUresult res
  * back, or records the allocation again if the driver refused. */
 CUresult ks_freed(const struct ks_allocation *allocation, CUresult result);
 
-/* After a context has ended, and with it all that was allocated in it. */
-void ks_memory_of_context_ended(CUcontext context);
+/* After a context has ended, and with it all that was allocated in it; see ks_context_listener. */
+void ks_memory_of_context_ended(CUcontext context, uint64_t before);
 
 /* The handle or pointer that the driver has written; 0 if it failed. */
 #define KS_HANDLE(result, place) ((result) == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*(place) : 0)

@@ -73,6 +73,7 @@ def test_a_context_that_ended_with_its_last_release_is_drained(
     session.drain(connection)
 
 
+@pytest.mark.slow
 def test_no_end_is_missed_where_releases_and_new_contexts_meet(
     session: FakeSession, work: Probe
 ) -> None:
@@ -82,3 +83,15 @@ def test_no_end_is_missed_where_releases_and_new_contexts_meet(
     for _ in range(300):
         work.do("primary", 8, 5, 1)
         assert session.charged() == 0
+
+
+@pytest.mark.slow
+def test_no_memory_of_a_context_is_forgotten_when_the_one_before_it_ends(
+    session: FakeSession, work: Probe
+) -> None:
+    session.accept()
+    session.open()
+    work.do("release")
+    for _ in range(60):
+        work.do("primary", 2, 500, 1)
+    assert session.charged() == 0
