@@ -151,19 +151,16 @@ API cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx green, unsigned int flag
     return *stream == NULL ? CUDA_ERROR_OUT_OF_MEMORY : CUDA_SUCCESS;
 }
 
-static bool is_detached(CUstream handle) {
-    return !__atomic_load_n(&handle->ended, __ATOMIC_RELAXED) && !context_is_alive(handle->context);
-}
-
-/* Its work goes on, as with the real driver. */
+/* Its work goes on, as with the real driver. Another thread may end its context meanwhile, and the
+ * stream with it. */
 API cuStreamDestroy_v2(CUstream handle) {
     struct CUstream_st *stream = handle;
     REQUIRE(handle != NULL && handle != CU_STREAM_LEGACY && handle != CU_STREAM_PER_THREAD,
             CUDA_ERROR_INVALID_HANDLE);
-    if (!is_detached(handle))
-        TRY(find_stream(handle, &stream));
-    capture_lose(stream);
+    CUresult found = find_stream(handle, &stream);
+    REQUIRE(found == CUDA_SUCCESS || found == CUDA_ERROR_STREAM_DETACHED, found);
     pthread_mutex_lock(&driver.lock);
+    bool ended = stream->ended;
     struct CUstream_st **place = &stream->context->streams;
     while (*place != NULL && *place != stream)
         place = &(*place)->next;
@@ -172,6 +169,8 @@ API cuStreamDestroy_v2(CUstream handle) {
         context_uncharge(stream->context, stream->charged);
     }
     pthread_mutex_unlock(&driver.lock);
+    REQUIRE(!ended, CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    capture_lose(stream);
     deferred_free_stream(stream);
     return CUDA_SUCCESS;
 }

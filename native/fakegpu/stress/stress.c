@@ -96,6 +96,29 @@ static void use_a_context_of_its_own(void) {
     REQUIRE(cuStreamDestroy(stream) == CUDA_ERROR_CONTEXT_IS_DESTROYED);
 }
 
+#define STREAMS 32
+
+static void *destroy_streams(void *streams) {
+    for (int i = 0; i < STREAMS; i++) {
+        CUresult result = cuStreamDestroy(((CUstream *)streams)[i]);
+        REQUIRE(result == CUDA_SUCCESS || result == CUDA_ERROR_CONTEXT_IS_DESTROYED);
+    }
+    return NULL;
+}
+
+/* Each stream ends once, by another thread or with its context. */
+static void end_streams_twice(void) {
+    CUcontext own;
+    CUstream streams[STREAMS];
+    pthread_t other;
+    GOOD(cuCtxCreate(&own, NULL, 0, 0));
+    for (int i = 0; i < STREAMS; i++)
+        GOOD(cuStreamCreate(&streams[i], CU_STREAM_NON_BLOCKING));
+    REQUIRE(pthread_create(&other, NULL, destroy_streams, streams) == 0);
+    GOOD(cuCtxDestroy(own));
+    REQUIRE(pthread_join(other, NULL) == 0);
+}
+
 static void count_call(void *counter) {
     __atomic_add_fetch((unsigned *)counter, 1, __ATOMIC_RELAXED);
 }
@@ -205,6 +228,7 @@ static void *work(void *argument) {
             use_all_memory(stream, mark);
         if (round % 16 == 0) {
             use_a_context_of_its_own();
+            end_streams_twice();
             use_graphs(stream);
             use_values(stream, marker);
             use_copies(stream);
