@@ -111,14 +111,14 @@ static bool mark(struct ks_timeline *timeline, void *marker) {
     return true;
 }
 
-/* Returns false instead of waiting for another thread that is inside the driver. */
+/* Returns false instead of waiting for another thread that is inside the driver, be it to release a
+ * context. */
 static bool try_visit_all(unsigned cell, ks_context_visitor *visit, void *data) {
     if (!ks_contexts_try_hold())
         return false;
-    if (!ks_contexts_are_closed())
-        ks_contexts_visit(cell, visit, data);
+    const bool all = ks_contexts_are_closed() || ks_contexts_visit(cell, visit, data);
     ks_contexts_release();
-    return true;
+    return all;
 }
 
 bool ks_mark(unsigned cell, unsigned marker) {
