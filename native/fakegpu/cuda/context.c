@@ -171,7 +171,9 @@ API cuDevicePrimaryCtxSetFlags_v2(CUdevice ordinal, unsigned int flags) {
     struct device *device;
     TRY(find_device(ordinal, &device));
     REQUIRE((flags & ~(unsigned)CU_CTX_FLAGS_MASK) == 0, CUDA_ERROR_INVALID_VALUE);
+    pthread_mutex_lock(&driver.lock);
     device->primary.flags = flags;
+    pthread_mutex_unlock(&driver.lock);
     return CUDA_SUCCESS;
 }
 
@@ -179,8 +181,10 @@ API cuDevicePrimaryCtxGetState(CUdevice ordinal, unsigned int *flags, int *activ
     struct device *device;
     TRY(find_device(ordinal, &device));
     REQUIRE(flags != NULL && active != NULL, CUDA_ERROR_INVALID_VALUE);
+    pthread_mutex_lock(&driver.lock);
     *flags = device->primary.flags;
-    *active = context_is_alive(&device->primary);
+    *active = device->primary.alive;
+    pthread_mutex_unlock(&driver.lock);
     return CUDA_SUCCESS;
 }
 
