@@ -47,7 +47,7 @@ def test_kernels_of_a_stream_run_in_order_and_events_have_the_engines_time(tmp_p
     with Client(tmp_path) as client:
         stream = client("stream")
         client("hold", stream)
-        client("launch", 1_000, 1, stream)
+        client("launch", 200_000, 1, stream)  # meanwhile a busy machine submits the others
         first = client("record", stream)
         client("launch", 3_000, 1, stream)
         second = client("record", stream)
