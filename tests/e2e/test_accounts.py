@@ -21,8 +21,10 @@ from wakeups import Wakeups
 pytestmark = pytest.mark.lab
 
 AFFINITY = "accounts"
-SHARES = {"a": "0.5", "b": "0.3"}
-PODS = (*SHARES, "plain")
+# The GPU's log has pods by name, also those of tests before.
+SHARES = {"account-a": "0.5", "account-b": "0.3"}
+PLAIN = "account-plain"
+PODS = (*SHARES, PLAIN)
 STOP = "/tmp/stop"
 # With kernels in flight while a busy machine lets it wait; it stays after its last kernel.
 WORK = f"burn --inflight 32 & until [ -e {STOP} ]; do sleep 0.2; done; kill $!; wait; sleep 3600"
@@ -40,7 +42,7 @@ def start(space: Space) -> Place:
     job = ("sh", "-c", WORK)
     for name, request in SHARES.items():
         space.share(name, {"request": request, "affinity": AFFINITY}, job)
-    space.plain("plain", "0.2", job, annotations={"kubeshare.nthu/affinity": AFFINITY})
+    space.plain(PLAIN, "0.2", job, annotations={"kubeshare.nthu/affinity": AFFINITY})
     (place, *others) = [space.ready(name) for name in SHARES]
     assert others == [place] * len(others)
     space.stage.works_for(place, *PODS)
@@ -111,7 +113,7 @@ def accounts(stage: Stage, space: Space) -> dict[str, Raw]:
     """The accounts of all pods once they have ended, by pod; the pods are deleted."""
     for name in SHARES:
         space.delete("sharepod", name)
-    space.delete("pod", "plain")
+    space.delete("pod", PLAIN)
     path = f"/apis/kubeshare.nthu/v1/namespaces/{space.name}/shareusages"
 
     def ended() -> dict[str, Raw]:
