@@ -56,7 +56,8 @@ static CUresult begin(struct CUctx_st *context, struct device *device, unsigned 
     const struct gpu *gpu = &driver.engine.state->gpu[device->gpu];
     REQUIRE(!__atomic_load_n(&gpu->lost, __ATOMIC_RELAXED), CUDA_ERROR_DEVICE_UNAVAILABLE);
     REQUIRE(device_attach(device), CUDA_ERROR_OUT_OF_MEMORY);
-    context->device = device;
+    if (context->device != device) /* read without the lock by who clears a primary's last events */
+        context->device = device;
     REQUIRE(context_charge(context, context_price()), CUDA_ERROR_OUT_OF_MEMORY);
     context_limits(context);
     context->flags = flags;
