@@ -250,20 +250,25 @@ def saturating(client: Client) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def lease_of(file: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A process that holds a lease of a file and does not give it up when it is asked to."""
-    program = (
-        "import fcntl, os, signal, sys\n"
-        "signal.signal(signal.SIGIO, signal.SIG_IGN)\n"
-        f"file = os.open({str(file)!r}, os.O_RDONLY)\n"
-        "fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n"
-        "print('ready', flush=True)\n"
-        "sys.stdin.read()\n"
-    )
+def prepared(program: str) -> Iterator[subprocess.Popen[bytes]]:
+    """A Python process that has run a program, and holds what it opened until it is killed."""
+    lasting = program + "print('ready', flush=True)\nsys.stdin.read()\n"
     with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+        [sys.executable, "-c", lasting], stdin=subprocess.PIPE, stdout=subprocess.PIPE
     ) as process:
         assert process.stdout is not None
         assert process.stdout.readline() == b"ready\n"
         yield process
         process.kill()
+
+
+@contextlib.contextmanager
+def lease_of(file: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process that holds a lease of a file and does not give it up when it is asked to."""
+    with prepared(
+        "import fcntl, os, signal, sys\n"
+        "signal.signal(signal.SIGIO, signal.SIG_IGN)\n"
+        f"file = os.open({str(file)!r}, os.O_RDONLY)\n"
+        "fcntl.fcntl(file, fcntl.F_SETLEASE, fcntl.F_WRLCK)\n"
+    ) as process:
+        yield process

@@ -3,43 +3,28 @@
 import ctypes
 import fcntl
 import os
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from structlog.testing import capture_logs
 
-from deadlines import DEADLINE_S, eventually
+from deadlines import eventually
 from kubeshare.tokens.files import counters
 from kubeshare.tokens.files.counters import FILE_BYTES_MAX, CountersReader
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.wire.protocol import COUNTERS_HEADER, COUNTERS_SIZE
-from tokens.helpers import (
-    RunningDaemon,
-    grant,
-    lease_of,
-)
+from tokens.helpers import RunningDaemon, grant, lease_of, prepared
 
 
 def test_memory_that_processes_say_they_use_is_shown(daemon: RunningDaemon) -> None:
     daemon.grant(grant("a"))
-    program = (
+    with prepared(
         "import fcntl, os, struct, sys\n"
         f"file = os.open({str(daemon.paths.counters('a'))!r}, os.O_RDWR)\n"
         "fcntl.lockf(file, fcntl.LOCK_EX, 1, 64)\n"
         "os.pwrite(file, struct.pack('=II56xQ', 1, 7, 12345), 64)\n"
-        "print('ready', flush=True)\n"
-        "sys.stdin.read()\n"
-    )
-    with subprocess.Popen(
-        [sys.executable, "-c", program], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as process:
-        assert process.stdout is not None
-        assert process.stdout.readline() == b"ready\n"
+    ):
         eventually(lambda: daemon.view("a")["memoryUsedBytes"] == 12345, "it is shown")
-        process.kill()
-        process.wait(DEADLINE_S)
 
     eventually(lambda: daemon.view("a")["memoryUsedBytes"] == 0, "it counts no more")
 
