@@ -221,8 +221,9 @@ class Daemon:
             self._unmade[grant.claim] = None if running is None else grant
             return
         self._unmade.pop(grant.claim, None)
-        # What runs and begins later, since its files could not be made or read, ran uncounted.
-        if running is not None if self._has_started else self._is_after_gap:
+        # What begins later and runs already did so until its files could be made or read.
+        ran_uncounted = running is not None if self._has_started else self._is_after_gap
+        if ran_uncounted:
             session.note_gap()
         self._sessions[grant.claim] = session
         if running is not None and running.covers(grant):
