@@ -12,13 +12,10 @@ from core.gang.clusters import a_cluster, obeys, some_members
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.gang import Near, Nearness, place_gang
+from kubeshare.core.gang_preemption import change_for_gang, cheapest_for_gang
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy, policy
-from kubeshare.core.preemption import (
-    change_for_gang,
-    cheapest_for_gang,
-    cheapest_preemption,
-)
+from kubeshare.core.preemption import cheapest_preemption
 
 LOCALITY = policy("locality")
 

@@ -9,7 +9,7 @@ import yaml
 
 from kubeshare.api.configuration import Configuration, parse
 from kubeshare.api.types.reasons import Reason
-from kubeshare.core import preemption
+from kubeshare.core import gang_preemption
 from kubeshare.core.gang import ORDERS, Gang, Near, near_search
 from kubeshare.core.units import MICROS
 from kubeshare.dialects import priority_and_gang
@@ -70,7 +70,7 @@ def test_the_numbers_of_the_page_are_those_of_the_programs() -> None:
     assert (ORDERS, "64 orders" in PAGE) == (64, True)
     assert (near_search.SCOPES, "16 places" in PAGE) == (16, True)
     assert f"more than {near_search.MOST_SCOPES} places" in PAGE
-    assert (preemption.SCOPES, "up to eight places" in PAGE) == (8, True)
+    assert (gang_preemption.SCOPES, "up to eight places" in PAGE) == (8, True)
     assert (NOMINATION_SECONDS, "for three minutes at most" in PAGE) == (180, True)
     assert (RETRY_SECONDS, "again after ten seconds" in PAGE) == (10, True)
 

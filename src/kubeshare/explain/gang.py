@@ -15,8 +15,8 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.core.gang import Gang, GangPlacement, Nearness, place_gang
+from kubeshare.core.gang_preemption import change_for_gang
 from kubeshare.core.ledger.ledger import Ledger
-from kubeshare.core.preemption import change_for_gang
 from kubeshare.dialects.priority_and_gang import GROUP_NAME, Standing
 from kubeshare.explain.cluster_reader import Seen
 from kubeshare.kube.resources import PODS, Raw, Resource

@@ -6,7 +6,7 @@ from kubeshare.api.configuration import Configuration
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import leave_clauses
 from kubeshare.core.gang.nearness import WORDS, Nearness
-from kubeshare.core.preemption import cheapest_for_gang
+from kubeshare.core.gang_preemption import cheapest_for_gang
 from kubeshare.dialects.priority_and_gang import PREEMPTIBLE
 from kubeshare.explain.cluster_reader import Seen
 from kubeshare.scheduler.preemption.victims import is_marked, victims_of

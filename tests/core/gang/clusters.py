@@ -1,13 +1,17 @@
 """Small random clusters whose GPUs have links, and what a gang on them has asked for."""
 
 import random
+from collections.abc import Sequence
 from itertools import combinations
 
 from core.builders import a_demand, a_device, a_holder
 from kubeshare.core.demand import Demand
-from kubeshare.core.gang import Near
+from kubeshare.core.gang import GangPlacement, Near
+from kubeshare.core.gang.one_order import OneOrder
+from kubeshare.core.gang.scopes import Scope
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies import Policy
 from kubeshare.core.topology import Level, read_notation
 
 MACHINES = [
@@ -54,3 +58,17 @@ def obeys(ledger: Ledger, near: Near, uids: list[str]) -> bool:
     indexes = [device.index for device in devices if device.index is not None]
     assert len(indexes) == len(devices)
     return all(links[a][b] <= Level.PXB for a, b in combinations(indexes, 2))
+
+
+def in_order(
+    policy: Policy,
+    ledger: Ledger,
+    members: Sequence[Demand],
+    scope: Scope | None = None,
+    most_misses: int | None = None,
+) -> GangPlacement:
+    """Place the members in the given order, passing over those that do not fit."""
+    order = OneOrder(policy, ledger, members, scope, most_misses)
+    while not order.done:
+        order.step()
+    return order.placement

@@ -14,7 +14,7 @@ import pytest
 import samples
 from core.builders import a_demand, a_device, a_holder, a_node
 from core.clusters import POLICIES, Asker, Cluster
-from core.gang.clusters import a_cluster, obeys, some_members
+from core.gang.clusters import a_cluster, in_order, obeys, some_members
 from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.gang import (
@@ -27,7 +27,6 @@ from kubeshare.core.gang import (
     place_gang,
     placements,
 )
-from kubeshare.core.gang.orders import in_order
 from kubeshare.core.gang.scopes import RANKED_NODES
 from kubeshare.core.ledger.device import Device, FreeGpu, Node, SelectableGpu
 from kubeshare.core.ledger.ledger import Ledger

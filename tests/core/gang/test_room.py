@@ -7,9 +7,8 @@ import pytest
 
 from core.builders import a_demand, a_device, a_holder, a_node
 from core.clusters import POLICIES, Asker, Cluster
-from core.gang.clusters import a_cluster, some_members
+from core.gang.clusters import a_cluster, in_order, some_members
 from kubeshare.core.demand import Share
-from kubeshare.core.gang.orders import in_order
 from kubeshare.core.gang.room import Room
 from kubeshare.core.gang.scopes import Scope
 from kubeshare.core.ledger.holder import MAX_HOLDERS

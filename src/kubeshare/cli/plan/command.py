@@ -15,7 +15,7 @@ from kubeshare.cli.plan.defragmentation import DefragmentationPlan
 from kubeshare.core.decision import Decision, device_names
 from kubeshare.core.diagnosis.explain import Change, shortest_change
 from kubeshare.core.errors import InvalidValueError
-from kubeshare.core.preemption import change_for_gang
+from kubeshare.core.gang_preemption import change_for_gang
 from kubeshare.core.simulation import Bound, PlacementQueue
 from kubeshare.dialects.scenario.request import MIN_AVAILABLE, NEAR
 from kubeshare.dialects.scenario.scenario import (

@@ -20,7 +20,7 @@ from kubeshare.core.demand import Demand
 from kubeshare.core.gang.gang import GangPlacement
 from kubeshare.core.gang.nearness import Nearness
 from kubeshare.core.gang.one_order import OneOrder
-from kubeshare.core.gang.orders import in_order, in_some_order, kind_of
+from kubeshare.core.gang.orders import in_some_order, kind_of
 from kubeshare.core.gang.scopes import NOT_NEAR, Scope, Scopes, wide_scopes
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
@@ -135,15 +135,20 @@ class NearSearch:
 
 def fitting_scopes(
     policy: Policy, ledger: Ledger, members: Sequence[Demand], needed: int, near: Nearness
-) -> Iterator[Scope]:
+) -> Iterator[Scope | None]:
     """Some scopes in which a gang that has to be near fits, in the given order of its members.
 
-    The first :data:`SCOPES` scopes with room are looked at.
+    None after each step of the search; the ledger may change between two. The first :data:`SCOPES`
+    scopes with room are looked at.
     """
     found = Scopes(policy, ledger, _one_of_each(members), near, needed)
     misses = max(0, len(members) - needed)
     for scope in islice(found, SCOPES):
-        if in_order(policy, ledger, members, scope, misses).room_for >= needed:
+        trial = OneOrder(policy, ledger, members, scope, misses)
+        while not trial.done:
+            trial.step()
+            yield None
+        if trial.placement.room_for >= needed:
             yield scope
 
 

@@ -35,7 +35,12 @@ class OneOrder:
     then decided anew, as is each with an affinity, whose label may be on another GPU by now: there
     is room for the placement in the ledger of its last step, and each is with its label.
 
-    The arguments are those of :func:`kubeshare.core.gang.orders.in_order`.
+    Args:
+        policy: places each member.
+        ledger: unchanged after each step.
+        members: the members, in the order.
+        scope: where they are placed; None is anywhere.
+        most_misses: the rest is left out when more than so many do not fit; None for all.
     """
 
     def __init__(

@@ -50,28 +50,6 @@ def in_some_order(
         yield msgspec.structs.replace(best, placed=())
 
 
-def in_order(
-    policy: Policy,
-    ledger: Ledger,
-    members: Sequence[Demand],
-    scope: Scope | None = None,
-    most_misses: int | None = None,
-) -> GangPlacement:
-    """Place the members in the given order, passing over those that do not fit.
-
-    Args:
-        policy: places each member.
-        ledger: unchanged afterwards.
-        members: the members, in the order.
-        scope: where they are placed; None is anywhere.
-        most_misses: the rest is left out when more than so many do not fit; None for all.
-    """
-    order = OneOrder(policy, ledger, members, scope, most_misses)
-    while not order.done:
-        order.step()
-    return order.placement
-
-
 def _orders(members: Sequence[Demand]) -> Iterator[Sequence[Demand]]:
     """Orders to try: as given, the largest first, then permutations of the kinds of members.
 

@@ -9,7 +9,7 @@ a nomination.
 """
 
 import asyncio
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, structs
@@ -17,12 +17,15 @@ from msgspec import Struct, structs
 from kubeshare.api.configuration import DynamicConfiguration
 from kubeshare.api.eviction import evict
 from kubeshare.api.state.cluster_state import ClusterState
+from kubeshare.api.state.vgpu_store import StaleDecisionError
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import SHAREPODS, VGPU
 from kubeshare.core.demand import Demand
-from kubeshare.core.gang import Nearness, place_gang
+from kubeshare.core.gang import GangPlacement, Nearness
+from kubeshare.core.gang_preemption import placements_without, preempt_in_steps
+from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
-from kubeshare.core.preemption import Preemption, cheapest_for_gang
+from kubeshare.core.preemption import Preemption
 from kubeshare.kube.cache.store import DELETED, Change, Store
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ConflictError, NotFoundError, TooManyRequestsError
@@ -138,15 +141,25 @@ class Preemptor:
                 return RequeueAfter(left)
         if self._nominations.full(now):
             return RequeueAfter(RETRY_SECONDS)
+        return await self._choose(request)
+
+    async def _choose(self, request: RoomRequest) -> RequeueAfter | None:
+        """Evict the cheapest set of pods that makes room and that disruption budgets allow."""
         victims = self._victims()
+        growths = self._cluster_state.growths
         refused = False
         for _ in range(MAX_VICTIM_SETS):
-            found = self._cheapest(request, victims.values())
+            found = await self._cheapest(request, victims.values())
             if found is None:
                 break
+            if self._cluster_state.growths != growths:
+                # There was more room between two steps, for which nobody has to leave.
+                growths = self._cluster_state.growths
+                if (await self._placement(request)).whole:
+                    return RequeueAfter(0)
             protected = await self._protected([victims[uid] for uid in found.leave])
             if not protected:
-                return await self._preempt(request, found, victims, now)
+                return await self._preempt(request, found, victims)
             refused = True
             for uid in protected:
                 del victims[uid]
@@ -173,12 +186,17 @@ class Preemptor:
             self._nominations.add(nomination)
         return max(0.0, (nomination.left_at or now) + SETTLE_SECONDS - now)
 
-    def _cheapest(self, request: RoomRequest, victims: Iterable[Victim]) -> Preemption | None:
+    async def _cheapest(self, request: RoomRequest, victims: Iterable[Victim]) -> Preemption | None:
+        """The cheapest set of victims, with pauses: for a large gang it takes seconds.
+
+        Raises:
+            StaleDecisionError: the ledger was built anew.
+        """
         priorities = {victim.uid: victim.priority for victim in victims}
         ledger = self._cluster_state.ledger()
         now = asyncio.get_running_loop().time()
         policy = self._nominations.policy(self._policy, request.uids, request.priority, now)
-        return cheapest_for_gang(
+        search = preempt_in_steps(
             policy,
             ledger,
             request.demands,
@@ -187,6 +205,19 @@ class Preemptor:
             preemptible=priorities,
             near=request.near,
         )
+        while True:
+            try:
+                next(search)
+            except StopIteration as end:
+                found: Preemption | None = end.value
+                return found
+            await self._pause(ledger)
+
+    async def _pause(self, ledger: Ledger) -> None:
+        """Let others run between two steps that work on a ledger."""
+        await asyncio.sleep(0)
+        if self._cluster_state.ledger() is not ledger:
+            raise StaleDecisionError("the ledger was built anew")
 
     async def _protected(self, victims: Sequence[Victim]) -> list[str]:
         """The uids of victims whose eviction a disruption budget refuses now."""
@@ -201,14 +232,16 @@ class Preemptor:
         return protected
 
     async def _preempt(
-        self, request: RoomRequest, found: Preemption, victims: Mapping[str, Victim], now: float
+        self, request: RoomRequest, found: Preemption, victims: Mapping[str, Victim]
     ) -> RequeueAfter:
+        devices = await self._devices(request, found)
+        now = asyncio.get_running_loop().time()
         nomination = Nomination(
             owner=request.owner,
             namespace=request.demands[0].namespace,
             uids=request.uids,
             priority=request.priority,
-            devices=self._devices(request, found),
+            devices=devices,
             victims=frozenset(found.leave),
             to_evict=tuple(found.leave),
             until=now + NOMINATION_SECONDS,
@@ -239,21 +272,27 @@ class Preemptor:
             self._nominations.add(structs.replace(nomination, to_evict=left))
         return RequeueAfter(nomination.until - asyncio.get_running_loop().time())
 
-    def _devices(self, request: RoomRequest, found: Preemption) -> dict[str, str]:
+    async def _devices(self, request: RoomRequest, found: Preemption) -> dict[str, str]:
         """Name -> node of the vGPUs that the demands get once the victims are gone."""
-        ledger = self._cluster_state.ledger()
-        with ledger.what_if():
-            for uid in found.leave:
-                ledger.release(uid)
-            placement = place_gang(
-                self._policy, ledger, request.demands, request.needed, request.near
-            )
+        placement = await self._placement(request, found.leave)
         return {
             device_id: placed.decision.node
             for placed in placement.placed
             for device_id in placed.decision.devices
             if placed.decision.node is not None
         }
+
+    async def _placement(self, request: RoomRequest, leave: Collection[str] = ()) -> GangPlacement:
+        """Where the demands are placed once these holders have left."""
+        ledger = self._cluster_state.ledger()
+        demands, needed, near = request.demands, request.needed, request.near
+        placement = GangPlacement(room_for=0)
+        answers = placements_without(leave, self._policy, ledger, demands, needed=needed, near=near)
+        for placement in answers:
+            if placement.whole:
+                break
+            await self._pause(ledger)
+        return placement
 
 
 def _marked(pod: Pod) -> list[str]:
