@@ -34,11 +34,37 @@ def test_without_options_it_runs_in_its_pod(
 def test_options(monkeypatch: pytest.MonkeyPatch, built: BuiltProgram) -> None:
     monkeypatch.delenv("POD_NAME", raising=False)
     monkeypatch.setattr(socket, "gethostname", lambda: "here")
-    built.main("--kubeconfig", "k", "--placeholder-image", "i:1", "--port", "9", "--no-election")
+    built.main(
+        "--kubeconfig",
+        "k",
+        "--placeholder-image",
+        "i:1",
+        "--policy",
+        "binpack",
+        "--port",
+        "9",
+        "--no-election",
+    )
     given = built.given
+    assert given["policy"] == policy("binpack")
     assert given["client"] == ("client", "k")
     assert given["placeholder_image"] == "i:1"
     assert (given["instance"], given["port"], given["elect"]) == ("here", 9, False)
+
+
+def test_an_unknown_policy_is_wrong_use(
+    built: BuiltProgram, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert built.exit_code("--policy", "best") == 2
+    assert "best" in capsys.readouterr().err
+
+
+def test_it_logs_from_the_severity_that_is_asked_for(built: BuiltProgram) -> None:
+    built.main()
+    assert built.log_level == "info"
+    built.main("--log-level", "warning")
+    assert built.log_level == "warning"
+    assert built.exit_code("--log-level", "loud") == 2
 
 
 def test_help_explains_each_option(built: BuiltProgram, capsys: pytest.CaptureFixture[str]) -> None:

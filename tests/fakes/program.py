@@ -3,6 +3,7 @@
 import asyncio
 import sys
 from collections.abc import Awaitable, Callable
+from functools import partial
 from types import ModuleType, SimpleNamespace
 from typing import Any, Final
 
@@ -19,18 +20,20 @@ class BuiltProgram:
 
     Attributes:
         given: what that function was called with; ``client`` and ``policy`` are its first two.
+        log_level: the severity from which on it logs.
     """
 
     EXIT_CODE: Final = 3
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch, module: ModuleType, builder: str) -> None:
         self.given: dict[str, Any] = {}
+        self.log_level = ""
         self._monkeypatch = monkeypatch
         self._main: Callable[[], int] = module.main
         monkeypatch.setenv("COLUMNS", "200")
         connect = SimpleNamespace(connect=lambda kubeconfig: ("client", kubeconfig))
         monkeypatch.setattr(module, "Client", connect)
-        monkeypatch.setattr(module, "configure_logging", lambda: None)
+        monkeypatch.setattr(module, "configure_logging", partial(setattr, self, "log_level"))
         monkeypatch.setattr(module, builder, self._build)
         monkeypatch.setattr(module, "run_program", self._run)
 

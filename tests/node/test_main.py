@@ -4,6 +4,7 @@ import asyncio
 import sys
 from collections.abc import Callable
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -30,8 +31,9 @@ class Ran:
         self.locked: list[Path] = []
         self.is_locked_out = False
         self.return_code = 0
+        self.log_level = ""
         self.unmounted: list[Path] = []
-        monkeypatch.setattr(program, "configure_logging", lambda: None)
+        monkeypatch.setattr(program, "configure_logging", partial(setattr, self, "log_level"))
         monkeypatch.setattr(native, "path", Path)
         monkeypatch.setattr(program, "install", self._install)
         monkeypatch.setattr(program, "HostMounter", lambda: MOUNTER)
@@ -100,6 +102,14 @@ def test_only_the_agent_that_held_the_lock_unmounts_the_run_folder_as_it_ends(
     ran.is_locked_out = is_locked_out
     assert run(monkeypatch, "--node", "n1") == 0
     assert ran.unmounted == ([] if is_locked_out else [NodePaths(Path("/")).run_folder])
+
+
+@pytest.mark.parametrize(("options", "level"), [([], "info"), (["--log-level", "error"], "error")])
+def test_it_logs_from_the_severity_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, ran: Ran, options: list[str], level: str
+) -> None:
+    run(monkeypatch, "--node", "n1", *options)
+    assert ran.log_level == level
 
 
 def test_options(monkeypatch: pytest.MonkeyPatch, ran: Ran, tmp_path: Path) -> None:

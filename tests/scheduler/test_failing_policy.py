@@ -8,7 +8,7 @@ from expectations.pods import expect_event, expect_running
 from expectations.scheduling import expect_pending
 from fakes.cluster import FakeCluster, run_scenario
 from fakes.policy_package import FULL, HEAD, RAISING, WHO, install_policy
-from scheduler.gang.gangs import labels
+from scheduler.gang.gangs import gang, labels
 
 SENSITIVE = f"""{HEAD}    if len(ledger.nodes) < 2:
         raise LookupError("no second node")
@@ -97,6 +97,29 @@ def test_it_is_asked_again_when_the_cluster_changes(
     run_scenario(play, n1=1)
 
 
+def test_a_gang_counts_once_for_each_time_that_it_is_tried(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_policy(tmp_path, monkeypatch, RAISING)
+
+    async def play(cluster: FakeCluster) -> None:
+        cluster.policy = "house"
+        cluster.start()
+        gang(cluster, "a", "b", request="0.5")
+        for name in "ab":
+            await expect_pending(cluster, name, WHO, reason="PolicyFailed")
+        await cluster.quiet()
+        assert cluster.decisions()["failed"] >= 1
+        # A member has news: the gang is decided anew.
+        failed = cluster.decisions()["failed"]
+        cluster.add_node("n2", 1)
+        await cluster.until(lambda: cluster.decisions()["failed"] > failed)
+        await cluster.quiet()
+        assert not cluster.vgpus()
+
+    run_scenario(play, n1=1)
+
+
 @pytest.mark.parametrize("members", ["a", "ab"])
 def test_nobody_is_evicted_for_it_though_it_would_decide_then(
     members: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -110,9 +133,9 @@ def test_nobody_is_evicted_for_it_though_it_would_decide_then(
         await cluster.kill("scheduler")
         cluster.policy = "house"
         cluster.start("scheduler")
-        gang = labels(2) if len(members) > 1 else {}
+        terms = labels(2) if len(members) > 1 else {}
         for name in members:
-            cluster.share(name, "0.5", labels={"sharedgpu/priority": "5", **gang})
+            cluster.share(name, "0.5", labels={"sharedgpu/priority": "5", **terms})
         for name in members:
             await expect_pending(cluster, name, f"{WHO} raised LookupError", reason="PolicyFailed")
         await cluster.quiet()

@@ -47,6 +47,14 @@ def test_an_unknown_policy_is_wrong_use(
     assert "best" in capsys.readouterr().err
 
 
+def test_it_logs_from_the_severity_that_is_asked_for(built: BuiltProgram) -> None:
+    built.main()
+    assert built.log_level == "info"
+    built.main("--log-level", "warning")
+    assert built.log_level == "warning"
+    assert built.exit_code("--log-level", "loud") == 2
+
+
 def test_help_explains_each_option(built: BuiltProgram, capsys: pytest.CaptureFixture[str]) -> None:
     assert built.exit_code("--help") == 0
     text = capsys.readouterr().out

@@ -2,6 +2,7 @@
 
 import asyncio
 import gc
+import json
 import os
 import resource
 import signal
@@ -336,6 +337,25 @@ def test_the_options_of_the_program(
     monkeypatch.setattr(structlog, "configure", lambda **_: None)
     result = CliRunner().invoke(program.main, ["--run-folder", str(tmp_path), *arguments])
     assert (result.exit_code, served) == (0, [(tmp_path, options)])
+
+
+@pytest.mark.parametrize(
+    ("options", "logged"), [([], ["info", "warning"]), (["--log-level", "warning"], ["warning"])]
+)
+def test_it_logs_from_the_severity_that_is_asked_for(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, options: list[str], logged: list[str]
+) -> None:
+    async def serve(_: Paths, __: Options) -> None:
+        for level in ("debug", "info", "warning"):
+            getattr(structlog.get_logger(), level)("line")
+
+    monkeypatch.setattr(program, "serve", serve)
+    before = structlog.get_config()
+    try:
+        result = CliRunner().invoke(program.main, ["--run-folder", str(tmp_path), *options])
+    finally:
+        structlog.configure(**before)
+    assert [json.loads(line)["level"] for line in result.stdout.splitlines()] == logged
 
 
 @pytest.mark.parametrize(

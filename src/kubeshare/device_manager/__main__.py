@@ -5,12 +5,13 @@ import os
 import socket
 import sys
 
+from kubeshare.core.errors import UnknownPolicyError
 from kubeshare.core.policies import DEFAULT, policy
 from kubeshare.device_manager.program import device_manager_program
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.gc_tuning import freeze_live_objects
 from kubeshare.kube.controller.runtime import Program, run_program
-from kubeshare.kube.logs import configure_logging
+from kubeshare.kube.logs import add_level_option, configure_logging
 
 
 def main() -> int:
@@ -19,6 +20,11 @@ def main() -> int:
         prog="kubeshare.device_manager", description="Runs until SIGTERM."
     )
     parser.add_argument("--kubeconfig", help="default: the pod's service account, or $KUBECONFIG")
+    parser.add_argument(
+        "--policy",
+        default=DEFAULT,
+        help="the scheduler's: says where a SharePod or pod would fit; default: %(default)s",
+    )
     parser.add_argument("--port", type=int, default=8080, help="of /livez, /readyz and /metrics")
     parser.add_argument(
         "--placeholder-image",
@@ -30,13 +36,18 @@ def main() -> int:
         action="store_true",
         help="work without the Lease, as the only replica",
     )
+    add_level_option(parser)
     options = parser.parse_args()
-    configure_logging()
+    try:
+        chosen = policy(options.policy)
+    except UnknownPolicyError as error:
+        parser.error(str(error))
+    configure_logging(options.log_level)
 
     async def build() -> Program:
         return device_manager_program(
             Client.connect(options.kubeconfig),
-            policy(DEFAULT),
+            chosen,
             placeholder_image=options.placeholder_image,
             instance=os.environ.get("POD_NAME", socket.gethostname()),
             port=options.port,

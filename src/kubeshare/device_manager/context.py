@@ -28,7 +28,7 @@ class Context:
         client: the API server.
         informers: the watched objects, the cluster state and the configuration.
         schedulers: watches the Lease of the scheduler.
-        policy: places a demand; also checks whether a demand fits on a given GPU.
+        policy: the scheduler's; also checks whether a demand fits on a given GPU.
         placeholders: creates and deletes placeholder pods.
         claims: the claims of placeholders.
         idle_times: how long each vGPU has been without holders.

@@ -60,7 +60,7 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
 
     Args:
         client: the API server.
-        policy: whether a demand fits on a given GPU.
+        policy: the scheduler's: whether a demand fits, and on a given GPU.
         placeholder_image: an image with ``sh`` and ``sleep``.
         instance: the name of this replica, for events and for the Lease.
         port: the port of probes and metrics; None for no server.

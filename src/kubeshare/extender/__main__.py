@@ -12,7 +12,7 @@ from kubeshare.kube.certificates import AccessError, Certificates
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.gc_tuning import freeze_live_objects
 from kubeshare.kube.controller.runtime import Program, run_program
-from kubeshare.kube.logs import configure_logging
+from kubeshare.kube.logs import add_level_option, configure_logging
 
 
 def main() -> int:
@@ -31,6 +31,7 @@ def main() -> int:
     parser.add_argument("--tls-key", type=Path, help="its private key")
     parser.add_argument("--client-ca", type=Path, help="clients need a certificate of these CAs")
     parser.add_argument("--token-file", type=Path, help="clients send the token in this file")
+    add_level_option(parser)
     options = parser.parse_args()
     if (options.tls_cert is None) != (options.tls_key is None):
         parser.error("--tls-cert and --tls-key come together")
@@ -45,7 +46,7 @@ def main() -> int:
         )
     except AccessError as error:
         parser.error(str(error))
-    configure_logging()
+    configure_logging(options.log_level)
 
     async def build() -> Program:
         tls = certificates.context if certificates else None

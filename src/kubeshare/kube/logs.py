@@ -1,10 +1,11 @@
 """Structured logs: constant messages with data as keys, JSON in a pod."""
 
+import argparse
 import logging
 import sys
 import uuid
 from contextvars import ContextVar
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import structlog
 
@@ -21,14 +22,29 @@ current_reconcile: ContextVar[ReconcileContext | None] = ContextVar("looking", d
 """The reconcile of the present task. It is formatted only when a line is logged, which few
 reconciles do."""
 
+LEVELS: Final = ("debug", "info", "warning", "error")
+"""From which severity on lines are logged."""
+LEVEL: Final = "info"
+"""The severity where no other is asked for."""
+
 _RUN = uuid.uuid4().hex[:6]
 
 
-def configure_logging(level: str = "info", *, json: bool | None = None) -> None:
+def add_level_option(parser: argparse.ArgumentParser) -> None:
+    """Let a program have ``--log-level``, one of ``LEVELS``."""
+    parser.add_argument(
+        "--log-level",
+        choices=LEVELS,
+        default=LEVEL,
+        help="log what is at least as severe; default: %(default)s",
+    )
+
+
+def configure_logging(level: str = LEVEL, *, json: bool | None = None) -> None:
     """Write all logs to stderr.
 
     Args:
-        level: ``debug``, ``info``, ``warning`` or ``error``.
+        level: one of ``LEVELS``.
         json: one JSON object for each line; by default unless stderr is a terminal.
     """
     as_json = not sys.stderr.isatty() if json is None else json

@@ -9,7 +9,7 @@ import structlog
 
 from kubeshare import native
 from kubeshare.kube.controller.runtime import EXIT_UNREACHABLE, Program, run_program
-from kubeshare.kube.logs import configure_logging
+from kubeshare.kube.logs import add_level_option, configure_logging
 from kubeshare.node import lock, run_mount
 from kubeshare.node.agent import Settings, build
 from kubeshare.node.escapes.policy import POLICIES
@@ -51,10 +51,11 @@ def main() -> int:
     )
     parser.add_argument("--kubeconfig", help="default: KUBECONFIG, or the pod's own account")
     parser.add_argument("--port", type=int, help="serve /livez, /readyz and /metrics there")
+    add_level_option(parser)
     arguments = parser.parse_args()
     if not arguments.node:
         parser.error("the node is not known: set NODE_NAME (by the downward API) or pass --node")
-    configure_logging()
+    configure_logging(arguments.log_level)
     paths = NodePaths(arguments.root)
     try:
         library = install(native.path(native.DEVICE_LIBRARY), paths.library_folder)

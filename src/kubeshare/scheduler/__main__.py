@@ -10,7 +10,7 @@ from kubeshare.core.policies import DEFAULT, policy
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.gc_tuning import freeze_live_objects
 from kubeshare.kube.controller.runtime import Program, run_program
-from kubeshare.kube.logs import configure_logging
+from kubeshare.kube.logs import add_level_option, configure_logging
 from kubeshare.scheduler.program import scheduler_program
 
 
@@ -29,12 +29,13 @@ def main() -> int:
         action="store_true",
         help="work without the Lease, as the only replica",
     )
+    add_level_option(parser)
     options = parser.parse_args()
     try:
         chosen = policy(options.policy)
     except UnknownPolicyError as error:
         parser.error(str(error))
-    configure_logging()
+    configure_logging(options.log_level)
 
     async def build() -> Program:
         return scheduler_program(

@@ -159,7 +159,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
         nominations=nominations,
         recent=recent,
     )
-    gangs = GangScheduler(context, informers.configuration, queue.add)
+    gangs = GangScheduler(context, informers.configuration, queue.add, metrics)
     scheduler = Scheduler(context, gangs, unschedulable, metrics, queue.upcoming)
     controller: Controller[RequesterKey] = Controller(
         "scheduler", scheduler.reconcile, workers=1, background=CONCURRENT_BINDS, queue=queue

@@ -9,6 +9,7 @@ import structlog
 
 from kubeshare.compiled import Code
 from kubeshare.core.token import DECAYED_AVERAGE, QUOTA_NS, SLIDING_WINDOW
+from kubeshare.kube.logs import LEVEL, LEVELS
 from kubeshare.tokens.arbitration import Rules
 from kubeshare.tokens.files.folder_lock import AnotherDaemonError
 from kubeshare.tokens.files.run_folder import Paths, default_run_folder
@@ -68,6 +69,13 @@ _MEASURES = {"average": DECAYED_AVERAGE, "window": SLIDING_WINDOW}
     is_flag=True,
     help="Serve once the node agent has prepared the folder: it may mount a file system there.",
 )
+@click.option(
+    "--log-level",
+    type=click.Choice(LEVELS),
+    default=LEVEL,
+    show_default=True,
+    help="Log what is at least as severe.",
+)
 @click.pass_obj
 def main(  # noqa: PLR0913  one argument an option
     code: Code | None,
@@ -80,6 +88,7 @@ def main(  # noqa: PLR0913  one argument an option
     nvml: str | None,
     stand_by: bool,
     await_agent: bool,
+    log_level: str,
 ) -> None:
     """Hand out the time tokens of this machine's GPUs."""
     rules = Rules(round(quota * 1e9), _MEASURES[usage])
@@ -89,7 +98,8 @@ def main(  # noqa: PLR0913  one argument an option
             structlog.processors.add_log_level,
             structlog.processors.TimeStamper(fmt="iso"),
             structlog.processors.JSONRenderer(),
-        ]
+        ],
+        wrapper_class=structlog.make_filtering_bound_logger(log_level),
     )
     if code is not None:
         log.info("code chosen", compiled=code.is_compiled, reason=code.why_not)

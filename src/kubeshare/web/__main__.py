@@ -12,7 +12,7 @@ import structlog
 from kubeshare.core.errors import UnknownPolicyError
 from kubeshare.core.policies import policy
 from kubeshare.kube.certificates import AccessError, Certificates
-from kubeshare.kube.logs import configure_logging
+from kubeshare.kube.logs import add_level_option, configure_logging
 from kubeshare.web.in_cluster.program import MOST_VIEWERS, Settings, serve, token_client
 from kubeshare.web.server import PortTakenError
 
@@ -46,7 +46,7 @@ def main(arguments: list[str] | None = None) -> int:
         parser.error(f"--ca-file {options.ca_file}: {error.strerror or error}")
     except (AccessError, UnknownPolicyError, ValueError) as error:
         parser.error(str(error))
-    configure_logging()
+    configure_logging(options.log_level)
     settings = Settings(
         hosts=tuple(options.host),
         port=options.port,
@@ -81,6 +81,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--ca-file", help="authorities of the API server; by default those of the system"
     )
+    add_level_option(parser)
     return parser
 
 

@@ -1,10 +1,13 @@
 """Pods for which no node has a GPU are shown to cluster autoscalers."""
 
+from pathlib import Path
+
 import pytest
 
 from expectations.pods import expect_any_running, expect_event, expect_running
 from expectations.scheduling import expect_decided, expect_pending
 from fakes.cluster import FakeCluster, run_scenario, scenario
+from fakes.policy_package import install_policy
 from kubeshare.api.types.constants import LABEL_REQUESTER_UID, NAMESPACE
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.device_manager.autoscaling.placeholder_pods import PENDING_SECONDS
@@ -204,3 +207,34 @@ def _spoil(obj: Raw) -> None:
 def _requesters(cluster: FakeCluster) -> list[str]:
     labels = [pod["metadata"]["labels"] for pod in scale_up_pods(cluster)]
     return [each[LABEL_REQUESTER_UID] for each in labels]
+
+
+KEEPS_N1_FREE = """\
+import msgspec
+
+from kubeshare.core.policies.locality.policy import decide as locality
+
+
+def decide(ledger, demand):
+    allowed = ledger.nodes if demand.nodes is None else demand.nodes
+    others = frozenset(allowed) - {"n1"}
+    return locality(ledger, msgspec.structs.replace(demand, nodes=others))
+"""
+
+
+def test_a_node_is_asked_for_where_the_schedulers_policy_leaves_the_free_ones(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_policy(tmp_path, monkeypatch, KEEPS_N1_FREE)
+
+    async def play(cluster: FakeCluster) -> None:
+        cluster.policy = "house"
+        cluster.configure(autoscaler={"placeholders": 2})
+        cluster.start()
+        cluster.share("a")
+        await expect_scale_up_pods(cluster, 1)
+        cluster.add_node("n2", 1)
+        await expect_running(cluster, "a")
+        await expect_scale_up_pods(cluster, 0)
+
+    run_scenario(play, n1=1)

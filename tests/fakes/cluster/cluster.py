@@ -271,7 +271,7 @@ class FakeCluster(ClusterObjects):
         else:
             program = device_manager_program(
                 client,
-                policy("locality"),
+                policy(self.policy),
                 placeholder_image="pause:1",
                 instance=name,
                 elect=self.elect,

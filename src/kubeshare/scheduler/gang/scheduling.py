@@ -42,6 +42,7 @@ from kubeshare.scheduler.gang.members import (
     name_of_gang,
 )
 from kubeshare.scheduler.gang.refusals import RecentRefusals
+from kubeshare.scheduler.metrics import Metrics
 from kubeshare.scheduler.preemption.preemption import RoomRequest
 from kubeshare.scheduler.requesters.base import Requester, RequesterKey
 from kubeshare.scheduler.scheduling import decide, restrict_nodes
@@ -61,6 +62,7 @@ class GangScheduler:
         context: the collaborators of a decision.
         configuration: gives the time in which a gang has to start once its shares are reserved.
         queue: queues a member.
+        metrics: counts what a policy failed to decide, once for all members.
     """
 
     def __init__(
@@ -68,9 +70,11 @@ class GangScheduler:
         context: SchedulingContext,
         configuration: DynamicConfiguration,
         queue: Callable[[RequesterKey], None],
+        metrics: Metrics,
     ) -> None:
         self._context = context
         self._queue = queue
+        self._metrics = metrics
         self._configuration = configuration
         self._reserved: PendingSince[Key] = PendingSince()  # gangs that hold shares, not started
         self._timed_out: NotBefore[Key] = NotBefore()  # gangs that are not tried for a while
@@ -322,6 +326,7 @@ class GangScheduler:
             first, *mates = request.demands
             words += f"; {explain(ledger, first, placement.unplaced, mates=mates)}"
             if failed := failure(placement.unplaced):
+                self._metrics.decisions.labels("failed").inc()
                 if all(each.requester.shows(Reason.POLICY_FAILED) for each in members.waiting):
                     # The first message stays: a policy may raise other words each time.
                     for each in members.waiting:
