@@ -76,7 +76,10 @@ def test_each_alert_has_a_runbook_of_its_own() -> None:
 
 
 def test_rules_read_metrics_that_the_programs_serve() -> None:
-    served = set(re.findall(r"^# TYPE (\S+)", "".join(scrapes().values()), re.MULTILINE))
+    text = "".join(scrapes().values())
+    served = set(re.findall(r"^# TYPE (\S+)", text, re.MULTILINE))
+    histograms = re.findall(r"^# TYPE (\S+) histogram", text, re.MULTILINE)
+    served |= {f"{name}_{part}" for name in histograms for part in ("bucket", "sum", "count")}
     for rule in (*rules("alert"), *rules("record")):
         names = re.findall(r"\b((?:kubeshare|kube_runtime|leader_election)_\w+)", rule["expr"])
         assert set(names) <= served, rule

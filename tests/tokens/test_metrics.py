@@ -6,7 +6,7 @@ import msgspec
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
-from kubeshare.core.token import MemberView
+from kubeshare.core.token import WAIT_BOUNDS_NS, MemberView
 from kubeshare.tokens import snapshot
 from kubeshare.tokens.files.counters import Usage
 from kubeshare.tokens.files.grants import GrantedPod
@@ -129,6 +129,9 @@ def test_the_limit_while_alone_is_at_least_the_limit() -> None:
     assert entries(FakeSession(gpus=shares))[0]["limitAloneMicros"] == 500_000
 
 
+TOTALS = snapshot.Totals(
+    9, 3, 2, wait_counts=(0, 0, 2, *(0,) * (len(WAIT_BOUNDS_NS) - 3), 1), waited_ns=31_500_000_000
+)
 LABELS = f'claim="c",container="main",gpu="{GPU_A}",namespace="ns",pod="p",share="train"'
 
 
@@ -170,7 +173,7 @@ def test_a_metric_of_a_session(name: str, kind: str, text: str, value: str) -> N
 def test_refused_sessions_have_no_metrics_and_dropped_connections_are_counted() -> None:
     lines = scrape()
     assert not [line for line in lines if GPU_B in line]
-    assert len([line for line in lines if line.startswith("# HELP")]) == 20
+    assert len([line for line in lines if line.startswith("# HELP")]) == 21
     name = "kubeshare_token_connections_dropped_total"
     assert lines[-9:-6] == [
         f"# HELP {name} Connections closed for what their processes did",
@@ -181,8 +184,22 @@ def test_refused_sessions_have_no_metrics_and_dropped_connections_are_counted() 
     assert lines[-1] == "kubeshare_token_counters_skipped 2.0"
 
 
+def test_waits_are_a_histogram_of_the_node() -> None:
+    name = "kubeshare_token_wait_duration_seconds"
+    lines = [line for line in scrape() if line.startswith(name)]
+    buckets = [line.partition(" ") for line in lines[:-2]]
+    assert [each for each, _, count in buckets if count == "0.0"] == [
+        f'{name}_bucket{{le="0.001"}}',
+        f'{name}_bucket{{le="0.002"}}',
+    ]
+    assert f'{name}_bucket{{le="0.005"}} 2.0' in lines
+    assert f'{name}_bucket{{le="30.0"}} 2.0' in lines
+    assert f'{name}_bucket{{le="+Inf"}} 3.0' in lines
+    assert lines[-2:] == [f"{name}_count 3.0", f"{name}_sum 31.5"]
+
+
 def scrape() -> list[str]:
     registry = CollectorRegistry()
     found = entries(FakeSession(pod=POD, container="main"))
-    registry.register(TokenCollector(lambda: found, lambda: snapshot.Totals(9, 3, 2)))
+    registry.register(TokenCollector(lambda: found, lambda: TOTALS))
     return generate_latest(registry).decode().splitlines()

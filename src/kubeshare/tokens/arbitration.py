@@ -24,6 +24,7 @@ from kubeshare.core.token import (
     Open,
     Shut,
     UnknownMemberError,
+    Waits,
     Watch,
 )
 from kubeshare.tokens.files.grants import Grant
@@ -127,6 +128,11 @@ class Arbitration:
         for session in self._sessions.values():
             for cell in range(len(session.grant.gpus)):
                 self._save_tally(session, cell)
+
+    @property
+    def waits(self) -> Waits:
+        """How long the waits took that have ended."""
+        return self._arbiter.waits
 
     def views(self) -> dict[tuple[str, str], MemberView]:
         """The members' states and counts, by name and GPU."""

@@ -381,7 +381,14 @@ class Daemon:
 
     def totals(self) -> Totals:
         """The daemon's own counts."""
-        return Totals(self.dropped, self.paused, self._usage.skipped())
+        waits = self._tokens.waits
+        return Totals(
+            self.dropped,
+            self.paused,
+            self._usage.skipped(),
+            wait_counts=tuple(waits.counts),
+            waited_ns=waits.total_ns,
+        )
 
     def connections(self) -> dict[str, Any]:
         """The connected processes of each claim."""

@@ -4,12 +4,19 @@ A claim's counters continue over a restart of the daemon and end with the claim'
 """
 
 from collections.abc import Callable, Iterator, Mapping
+from itertools import accumulate
 from typing import Any, Final
 
-from prometheus_client.core import CounterMetricFamily, GaugeMetricFamily, Metric
+from prometheus_client.core import (
+    CounterMetricFamily,
+    GaugeMetricFamily,
+    HistogramMetricFamily,
+    Metric,
+)
 from prometheus_client.registry import Collector
 
 from kubeshare.build_info import build_info
+from kubeshare.core.token import WAIT_BOUNDS_NS
 from kubeshare.tokens.snapshot import Totals
 
 _NS: Final = 1e9
@@ -37,6 +44,7 @@ _GAUGES: Final = (
     ("memory_used_bytes", "Memory that the processes say they hold", "memoryUsedBytes", 1),
     ("processes", "Processes that are connected", "processes", 1),
 )
+_WAIT_BOUNDS: Final = (*(str(bound / _NS) for bound in WAIT_BOUNDS_NS), "+Inf")
 
 
 class TokenCollector(Collector):
@@ -68,6 +76,12 @@ class TokenCollector(Collector):
                 gauge.add_metric(_labels(entry), entry[key] / unit)
             yield gauge
         totals = self._totals()
+        yield HistogramMetricFamily(
+            "kubeshare_token_wait_duration_seconds",
+            "How long each wait for the token of a GPU took that ended, of all pods together",
+            buckets=list(zip(_WAIT_BOUNDS, accumulate(totals.wait_counts), strict=True)),
+            sum_value=totals.waited_ns / _NS,
+        )
         yield CounterMetricFamily(
             "kubeshare_token_connections_dropped",
             "Connections closed for what their processes did",

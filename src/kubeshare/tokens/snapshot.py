@@ -3,7 +3,7 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
-from kubeshare.core.token import MemberView
+from kubeshare.core.token import WAIT_BOUNDS_NS, MemberView
 from kubeshare.tokens.files.counters import Usage
 from kubeshare.tokens.owners import holder_name
 from kubeshare.tokens.session import Session
@@ -16,11 +16,15 @@ class Totals(NamedTuple):
         dropped: connections that were closed for what their processes did.
         paused: how often a claim was not listened to for a while: it sent too many messages.
         skipped: claims whose counters are not read now, because that takes too long.
+        wait_counts: waits for a token that ended, by bucket (``WAIT_BOUNDS_NS``).
+        waited_ns: how long they took together.
     """
 
     dropped: int = 0
     paused: int = 0
     skipped: int = 0
+    wait_counts: tuple[int, ...] = (0,) * (len(WAIT_BOUNDS_NS) + 1)
+    waited_ns: int = 0
 
 
 def entries(

@@ -8,6 +8,7 @@ from kubeshare.core.token.entitlement import Allowance, Guarantee, paced_grant_n
 from kubeshare.core.token.member import Member
 from kubeshare.core.token.share import BEHIND, SERVED, GpuToken, MemberShare, ShareSpec
 from kubeshare.core.token.usage import DECAYED_AVERAGE, SLIDING_WINDOW
+from kubeshare.core.token.waits import Waits
 
 MICROS = 1_000_000
 
@@ -57,7 +58,7 @@ def test_who_is_further_behind_stands_first() -> None:
 
 def test_of_several_gpus_that_counts_on_which_a_member_has_most() -> None:
     behind, served = a_share("g", 300_000), a_share("g", 0)
-    member = Member("g", SECOND)
+    member = Member("g", SECOND, Waits())
     member.is_new = False
     for member.wanted in ([behind, served], [served, behind]):
         assert member.rank(100 * MS) == (served.precedence(100 * MS), "g")

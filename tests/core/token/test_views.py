@@ -6,7 +6,7 @@ import pytest
 from msgspec.structs import asdict
 
 from core.token.simulation import GPU, MS
-from kubeshare.core.token import Arbiter, Close, Extend, Open, Shut, Watch
+from kubeshare.core.token import WAIT_BOUNDS_NS, Arbiter, Close, Extend, Open, Shut, Waits, Watch
 
 OTHER_GPU = "gpu-1"
 NOTHING_YET: dict[str, int] = dict.fromkeys(
@@ -57,7 +57,13 @@ def test_all_that_a_member_held_and_waited_for_is_counted() -> None:
     now_b |= {"charged_ns": 106 * MS, "drains": 1, "drain_ns": 6 * MS, "overruns": 1}
     assert shown(arbiter, "a", 236 * MS) == {**now_a, "charged_ns": 118 * MS, "state": "open"}
     assert shown(arbiter, "b", 236 * MS) == {**now_b, "state": "idle"}
-
+    counted = dict(zip(WAIT_BOUNDS_NS, arbiter.waits.counts, strict=False))
+    assert {bound: count for bound, count in counted.items() if count} == {
+        MS: 1,
+        100 * MS: 1,
+        200 * MS: 1,
+    }
+    assert arbiter.waits.total_ns == (96 + 106) * MS
     arbiter.want("b", 246 * MS)
     assert arbiter.tick(323 * MS) == [Close("a", GPU)]
     # It was idle before it was asked to be: there was no drain.
@@ -118,3 +124,15 @@ def test_a_limit_that_is_set_within_a_turn_counts_from_then_on() -> None:
     # It may run for a quota from the change on, and not from the turn's begin.
     assert arbiter.tick(100 * MS) == [Extend("a", GPU, 190 * MS), Watch("a", GPU)]
     assert arbiter.tick(190 * MS) == [Close("a", GPU)]
+
+
+@pytest.mark.parametrize(
+    ("waited_ns", "bucket"),
+    [(0, 0), (MS, 0), (MS + 1, 1), (30_000 * MS, -2), (30_000 * MS + 1, -1), (1 << 70, -1)],
+)
+def test_a_wait_is_counted_in_the_bucket_whose_bound_it_does_not_exceed(
+    waited_ns: int, bucket: int
+) -> None:
+    waits = Waits()
+    waits.add(waited_ns)
+    assert (waits.counts[bucket], sum(waits.counts), waits.total_ns) == (1, 1, waited_ns)

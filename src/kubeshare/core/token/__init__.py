@@ -17,11 +17,13 @@ from kubeshare.core.token.arbiter import QUOTA_NS, Amounts, Arbiter, UnknownMemb
 from kubeshare.core.token.member import MemberView
 from kubeshare.core.token.tally import Tally
 from kubeshare.core.token.usage import DECAYED_AVERAGE, SLIDING_WINDOW, Measure
+from kubeshare.core.token.waits import WAIT_BOUNDS_NS, Waits
 
 __all__ = [
     "DECAYED_AVERAGE",
     "QUOTA_NS",
     "SLIDING_WINDOW",
+    "WAIT_BOUNDS_NS",
     "Action",
     "Amounts",
     "Arbiter",
@@ -33,5 +35,6 @@ __all__ = [
     "Shut",
     "Tally",
     "UnknownMemberError",
+    "Waits",
     "Watch",
 ]

@@ -23,6 +23,7 @@ from kubeshare.core.token.tally import Tally
 from kubeshare.core.token.turn import CLOSING, OPEN, Turn
 from kubeshare.core.token.turns import Turns
 from kubeshare.core.token.usage import DECAYED_AVERAGE, Measure
+from kubeshare.core.token.waits import Waits
 
 QUOTA_NS: Final = 100_000_000
 """The longest grant, where neither the daemon nor the grant says otherwise."""
@@ -48,12 +49,16 @@ class Arbiter:
         quota_ns: the longest grant of members that have no quota of their own.
         measure: how use is measured.
 
+    Attributes:
+        waits: of all members, since the arbiter was made.
+
     Methods that take an event take ``now``, ns on a monotonic clock, and return the actions to
     carry out, in order. GPUs are named by UUID.
     """
 
     def __init__(self, quota_ns: int = QUOTA_NS, measure: Measure = DECAYED_AVERAGE) -> None:
         self.quota_ns = quota_ns
+        self.waits = Waits()
         self._measure = measure
         self._members: dict[str, Member] = {}
         self._tokens: dict[str, GpuToken] = {}
@@ -91,7 +96,7 @@ class Arbiter:
         """
         if name in self._members:
             raise ValueError(f"there is a member {name} already")
-        member = self._members[name] = Member(name, quota_ns or self.quota_ns)
+        member = self._members[name] = Member(name, quota_ns or self.quota_ns, self.waits)
         actions: list[Action] = []
         for gpu, amounts in sorted(shares.items()):
             token = self._tokens.setdefault(gpu, GpuToken(gpu))

@@ -11,6 +11,7 @@ from kubeshare.core.token.share import (
     precedence_of,
 )
 from kubeshare.core.token.turn import CLOSING, Turn
+from kubeshare.core.token.waits import Waits
 
 _LONG_WAIT_NS = 500_000_000
 """A member below its request that waited this long is served first."""
@@ -59,6 +60,7 @@ class Member:
     Args:
         name: unique.
         quota_ns: its longest grant.
+        waits: counts its waits that end.
 
     Attributes:
         shares: GPU → share, in the order of the GPUs' UUIDs.
@@ -67,9 +69,10 @@ class Member:
         is_new: whether it has never been served.
     """
 
-    __slots__ = ("is_new", "name", "quota_ns", "shares", "waiting_since_ns", "wanted")
+    __slots__ = ("_waits", "is_new", "name", "quota_ns", "shares", "waiting_since_ns", "wanted")
 
-    def __init__(self, name: str, quota_ns: int) -> None:
+    def __init__(self, name: str, quota_ns: int, waits: Waits) -> None:
+        self._waits = waits
         self.name = name
         self.quota_ns = quota_ns
         self.shares: dict[str, MemberShare] = {}
@@ -146,6 +149,7 @@ class Member:
             share.waits = share.kept_out = False
             share.tally.waited_ns += waited
             share.tally.longest_wait_ns = max(share.tally.longest_wait_ns, waited)
+            self._waits.add(waited)
         self.wanted = [share for share in self.wanted if share.waits]
 
     def ready_at(self) -> int | None:
