@@ -61,12 +61,23 @@ class Toleration(_Strict):
     toleration_seconds: int | None = None
 
 
+class Affinity(_Strict):
+    """As in ``spec.affinity`` of a pod."""
+
+    node_affinity: dict[str, Any] | None = None
+    pod_affinity: dict[str, Any] | None = None
+    pod_anti_affinity: dict[str, Any] | None = None
+
+
 class Program(_Strict):
     """What of the pods of a program differs from the defaults."""
 
     resources: Resources = msgspec.field(default_factory=Resources)
+    pod_labels: Labels = {}
+    pod_annotations: dict[str, str] = {}
     tolerations: list[Toleration] = []
     node_selector: dict[str, str] = {}
+    affinity: Affinity | None = None
     priority_class_name: str = ""
 
 
@@ -131,6 +142,7 @@ class Values(_Strict):
     image_pull_secrets: list[SecretName] = []
     driver_root: Folder = "/run/nvidia/driver"
     default_deny: bool = False
+    log_level: Literal["debug", "info", "warning", "error"] = "info"
     configuration: Configuration = msgspec.field(default_factory=Configuration)
     scheduler: Scheduler = msgspec.field(default_factory=Scheduler)
     device_manager: Program = msgspec.field(default_factory=Program)

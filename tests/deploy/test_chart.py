@@ -18,6 +18,21 @@ pytestmark = pytest.mark.slow
 
 Raw = dict[str, Any]
 SPACE = "gpu-sharing"
+NAME = "app.kubernetes.io/name"
+INSTANCE = "app.kubernetes.io/instance"
+VERSION = "app.kubernetes.io/version"
+MANAGED_BY = "app.kubernetes.io/managed-by"
+COMPONENT = "app.kubernetes.io/component"
+PART_OF = "app.kubernetes.io/part-of"
+PODS_OF = {*WORKLOADS, "Job"}
+ALL: Raw = {
+    "extender": {"enabled": True},
+    "web": {"enabled": True, "hosts": ["a.example"], "insecureHTTP": True},
+    "defaultDeny": True,
+    "monitoring": {"podMonitor": True, "prometheusRule": True, "dashboards": True},
+    "networkPolicy": {"enabled": True},
+}
+"""Values with which a release has every object that the chart knows."""
 
 
 @pytest.fixture(scope="module")
@@ -39,22 +54,35 @@ def by_name(objects: list[Raw]) -> dict[tuple[str, ...], Raw]:
     return dict(zip(keys, objects, strict=True))
 
 
+def labels_of(one: Raw) -> list[dict[str, str]]:
+    """The labels of an object, and those of the pods that it makes."""
+    of_pods = [one["spec"]["template"]["metadata"]] if one["kind"] in PODS_OF else []
+    return [each["labels"] for each in (one["metadata"], *of_pods)]
+
+
 def of_the_release(objects: list[Raw]) -> dict[tuple[str, ...], Raw]:
-    """What stays, without the word by which Helm keeps the kinds."""
+    """What stays, without the words by which Helm knows its release and keeps the kinds."""
     stays = [one for one in objects if not hook_of(one)]
     for one in stays:
+        for labels in labels_of(one):
+            assert (labels.pop(MANAGED_BY), labels.pop(INSTANCE)) == ("Helm", "r")
+            labels |= {MANAGED_BY: "kubeshare", INSTANCE: "kubeshare"}
         if one["kind"] == "CustomResourceDefinition":
             assert one["metadata"].pop("annotations") == {"helm.sh/resource-policy": "keep"}
     return by_name(stays)
 
 
-def program(objects: list[Raw], name: str) -> Raw:
+def workload(objects: list[Raw], name: str) -> Raw:
     [found] = [
         one
         for one in objects
         if one["metadata"]["name"] == f"kubeshare-{name}" and one["kind"] in WORKLOADS
     ]
-    pod: Raw = found["spec"]["template"]["spec"]
+    return found
+
+
+def program(objects: list[Raw], name: str) -> Raw:
+    pod: Raw = workload(objects, name)["spec"]["template"]["spec"]
     return pod
 
 
@@ -82,6 +110,77 @@ def test_a_release_is_what_install_applies(
         assert rendered[key] == manifest, key
     if namespace != "kubeshare-system":
         assert "kubeshare-system" not in yaml.safe_dump_all([*rendered.values(), *ours])
+
+
+def test_every_object_has_the_labels_that_kubernetes_recommends(helm: Helm) -> None:
+    objects = helm.render(SPACE, **ALL)
+    assert len(objects) > 100
+    for one in objects:
+        for labels in labels_of(one):
+            assert labels[COMPONENT], one["metadata"]["name"]
+            assert labels.items() >= {
+                (NAME, "kubeshare"),
+                (PART_OF, "kubeshare"),
+                (INSTANCE, "r"),
+                (VERSION, __version__),
+                (MANAGED_BY, "Helm"),
+            }
+    for one in manifests.load(manifests.Options(extender=True, only_namespaces=("team",))):
+        if one["metadata"]["name"] != "team":
+            for labels in labels_of(one):
+                assert labels[COMPONENT]
+                assert (labels[MANAGED_BY], labels[VERSION]) == ("kubeshare", __version__)
+
+
+def test_selectors_are_those_of_all_releases_since_they_cannot_change(helm: Helm) -> None:
+    objects = helm.render(SPACE, **(ALL | {"scheduler": {"podLabels": {"team": "ml"}}}))
+    programs = [one for one in objects if one["kind"] in WORKLOADS]
+    for one in programs:
+        name = one["metadata"]["name"].removeprefix("kubeshare-")
+        expected = {PART_OF: "kubeshare", COMPONENT: name}
+        assert one["spec"]["selector"] == {"matchLabels": expected}
+    [service, page] = [one["spec"]["selector"] for one in objects if one["kind"] == "Service"]
+    assert service == {PART_OF: "kubeshare", COMPONENT: "extender"}
+    assert page == {PART_OF: "kubeshare", COMPONENT: "web"}
+    assert len(programs) == 6
+
+
+def test_pods_have_labels_annotations_and_affinity_of_the_values(helm: Helm) -> None:
+    term = {"matchExpressions": [{"key": "pool", "operator": "In", "values": ["system"]}]}
+    required = {"requiredDuringSchedulingIgnoredDuringExecution": {"nodeSelectorTerms": [term]}}
+    given: Raw = {
+        "podLabels": {"team": "ml", COMPONENT: "mine"},
+        "podAnnotations": {"example.com/scrape": "true"},
+        "affinity": {"nodeAffinity": required},
+    }
+    for key, name in (("scheduler", "scheduler"), ("tokenDaemon", "token-daemon")):
+        values: Raw = {key: given}
+        template = workload(helm.render(**values), name)["spec"]["template"]
+        labels = template["metadata"]["labels"]
+        assert (labels["team"], labels[COMPONENT]) == ("ml", name)
+        assert template["metadata"]["annotations"] == given["podAnnotations"]
+        assert template["spec"]["affinity"] == given["affinity"]
+    plain = workload(helm.render(), "scheduler")["spec"]["template"]
+    assert "annotations" not in plain["metadata"]
+    assert "affinity" not in plain["spec"]
+
+
+@pytest.mark.parametrize("level", ["debug", "warning"])
+def test_all_programs_log_from_the_severity_of_the_values(helm: Helm, level: str) -> None:
+    objects = helm.render(logLevel=level, **ALL)
+    commands = [
+        container["command"]
+        for one in objects
+        if one["kind"] in WORKLOADS
+        for container in one["spec"]["template"]["spec"]["containers"]
+    ]
+    assert len(commands) == 6
+    assert all(command[-2:] == ["--log-level", level] for command in commands)
+
+
+def test_a_release_of_before_log_levels_keeps_its_values(helm: Helm) -> None:
+    """``helm upgrade --reuse-values`` renders without the defaults of values that are new."""
+    assert by_name(helm.render(logLevel=None)) == by_name(helm.render())
 
 
 def test_values_change_the_pods_of_a_program_and_leave_the_rest(helm: Helm) -> None:
@@ -130,7 +229,9 @@ def test_tolerations_are_added_so_node_programs_tolerate_every_taint(helm: Helm)
 def test_policies_of_the_programs_are_options_of_their_commands(helm: Helm) -> None:
     objects = helm.render(scheduler={"policy": "topology"}, nodeAgent={"escapes": "kill"})
     [scheduler] = program(objects, "scheduler")["containers"]
+    [manager] = program(objects, "device-manager")["containers"]
     [agent] = program(objects, "node-agent")["containers"]
+    assert manager["command"][-2:] == ["--policy", "topology"]
     assert scheduler["command"][-2:] == ["--policy", "topology"]
     assert agent["command"][-2:] == ["--escapes", "kill"]
 
@@ -155,7 +256,9 @@ def test_monitoring_is_in_the_release_where_it_is_switched_on(helm: Helm) -> Non
     assert dashboards == {f"kubeshare-{file.name}": file.read_text() for file in files}
     for one in added:
         labels = one["metadata"]["labels"]
-        assert labels.pop("app.kubernetes.io/part-of") == "kubeshare"
+        assert labels.pop(COMPONENT) == "monitoring"
+        for common in (PART_OF, NAME, INSTANCE, VERSION, MANAGED_BY):
+            del labels[common]
         if one["kind"] == "ConfigMap":
             assert labels == {"grafana_dashboard": "1"}
         else:
@@ -233,6 +336,9 @@ def test_the_notes_name_what_helm_cannot_do(helm: Helm) -> None:
         ({"nodeAgent": {"replicas": 2}}, "'replicas'"),
         ({"scheduler": {"tolerations": {}}}, "/scheduler/tolerations"),
         ({"scheduler": {"policy": "a b"}}, "/scheduler/policy"),
+        ({"scheduler": {"affinity": {"nodeSelector": {}}}}, "'nodeSelector'"),
+        ({"scheduler": {"podLabels": {"a": 1}}}, "/scheduler/podLabels/a"),
+        ({"logLevel": "loud"}, "/logLevel"),
         ({"deviceManager": {"policy": "binpack"}}, "'policy'"),
         ({"nodeAgent": {"escapes": "forbid"}}, "/nodeAgent/escapes"),
         ({"imagePullSecrets": [{"name": "a"}]}, "/imagePullSecrets/0"),

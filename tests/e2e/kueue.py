@@ -44,13 +44,35 @@ def installed(stage: Stage, folder: Path) -> Iterator[None]:
         yield
     finally:
         hooks = [one for one in objects if one["kind"].endswith("WebhookConfiguration")]
-        rest = [one for one in objects if one not in hooks and one["kind"] != "Namespace"]
-        for some in (hooks, rest):
-            stage.kubectl(
-                *("delete", "--ignore-not-found", "--wait=false", "-f", "-"),
-                stdin=yaml.safe_dump_all(some),
+        kinds = [one for one in objects if one["kind"] == "CustomResourceDefinition"]
+        others = (*hooks, *kinds)
+        rest = [one for one in objects if one not in others and one["kind"] != "Namespace"]
+        try:
+            _delete(stage, hooks)
+            _delete(stage, kinds)
+            # Its objects have finalizers, which Kueue removes: it has to run until they are gone.
+            eventually(
+                lambda: not _left(stage),
+                "the kinds of Kueue to be gone",
+                explain=lambda: str(_left(stage)),
             )
-        stage.kubectl("delete", "namespace", _SYSTEM, "--wait=false")
+        finally:
+            _delete(stage, rest)
+            stage.kubectl("delete", "namespace", _SYSTEM, "--wait=false")
+
+
+def _delete(stage: Stage, objects: list[Raw]) -> None:
+    stage.kubectl(
+        *("delete", "--ignore-not-found", "--wait=false", "-f", "-"),
+        stdin=yaml.safe_dump_all(objects),
+    )
+
+
+def _left(stage: Stage) -> list[str]:
+    """The kinds of Kueue that the cluster still has."""
+    found = stage.items("/apis/apiextensions.k8s.io/v1/customresourcedefinitions")
+    names = [one["metadata"]["name"] for one in found]
+    return [name for name in names if name.endswith(GROUP)]
 
 
 def _available(stage: Stage) -> bool:

@@ -8,6 +8,7 @@ from typing import Any
 import yaml
 from msgspec import Struct
 
+from kubeshare import __version__
 from kubeshare.api.types.constants import (
     ALLOWED,
     DEFAULT_NAMESPACE,
@@ -33,6 +34,14 @@ _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _DEFAULT_IMAGE = "kubeshare:dev"
 _NAMESPACE = re.compile(r"(?!kube-|default$)[a-z0-9]([-a-z0-9]{0,61}[a-z0-9])?")
 _DRIVER_ROOT_VOLUME = "driver-root"
+_PART_OF = "app.kubernetes.io/part-of"
+_LABELS = {
+    "app.kubernetes.io/name": "kubeshare",
+    "app.kubernetes.io/instance": "kubeshare",
+    "app.kubernetes.io/version": __version__.replace("+", "_"),
+    "app.kubernetes.io/managed-by": "kubeshare",
+}
+"""Labels of every object beside part-of and component, as in a release of the chart."""
 _KINDS: dict[tuple[str, str], Resource[Manifest]] = {
     (f"{resource.group}/{resource.version}".lstrip("/"), resource.kind): resource
     for resource in vars(resources).values()
@@ -126,7 +135,7 @@ def resource_of(manifest: Manifest) -> Resource[Manifest]:
 
 def _allowed(namespace: str) -> list[Manifest]:
     """A namespace that may use shares, with a bounded number of SharePods."""
-    ours = {"app.kubernetes.io/part-of": "kubeshare"}
+    ours = {_PART_OF: "kubeshare", "app.kubernetes.io/component": "quota"}
     return [
         {
             "apiVersion": "v1",
@@ -176,8 +185,10 @@ def _rank(kind: str) -> int:
 
 
 def _fit(manifest: Manifest, options: Options) -> Manifest:
+    _label(manifest["metadata"])
     if manifest["kind"] not in WORKLOADS:
         return manifest
+    _label(manifest["spec"]["template"]["metadata"])
     pod = manifest["spec"]["template"]["spec"]
     for container in pod["containers"]:
         if container["image"] == _DEFAULT_IMAGE:
@@ -189,3 +200,9 @@ def _fit(manifest: Manifest, options: Options) -> Manifest:
         if volume["name"] == _DRIVER_ROOT_VOLUME:
             volume["hostPath"]["path"] = options.driver_root
     return manifest
+
+
+def _label(metadata: dict[str, Any]) -> None:
+    """Add the common labels, but not to a namespace of users, nor to a selector with an alias."""
+    if _PART_OF in metadata["labels"]:
+        metadata["labels"] = metadata["labels"] | _LABELS

@@ -11,44 +11,66 @@
 {{- end -}}
 {{- end -}}
 
+{{/* What the labels of every object have besides part-of and component, as of a map in one line. */}}
+{{- define "kubeshare.common" -}}
+app.kubernetes.io/name: kubeshare, app.kubernetes.io/instance: {{ quote .Release.Name }}, app.kubernetes.io/version: {{ .Chart.AppVersion | replace "+" "_" | quote }}, app.kubernetes.io/managed-by: {{ .Release.Service }}
+{{- end -}}
+
+{{/* All labels of an object of a component, as a map in one line. */}}
+{{- define "kubeshare.labels" -}}
+{app.kubernetes.io/part-of: kubeshare, app.kubernetes.io/component: {{ .component }}, {{ include "kubeshare.common" .root }}}
+{{- end -}}
+
 {{/* The text of a file of manifests, for this release's namespace and image. */}}
 {{- define "kubeshare.file" -}}
 {{- $image := include "kubeshare.image" .root -}}
 {{- $driver := printf "hostPath: {path: %s," (quote .root.Values.driverRoot) -}}
-{{- .text | replace "kubeshare-system" .root.Release.Namespace | replace "kubeshare:dev" $image
+{{- $labels := printf "  labels: {%s, " (include "kubeshare.common" .root) -}}
+{{- $text := regexReplaceAllLiteral "(?m)^  labels: \\{" .text $labels -}}
+{{- $text | replace "kubeshare-system" .root.Release.Namespace | replace "kubeshare:dev" $image
   | replace "hostPath: {path: /run/nvidia/driver," $driver -}}
 {{- end -}}
 
-{{/* A Deployment or DaemonSet with what the values say of its pods: resources are merged, tolerations added,
-options appended to its command, and the rest is set. */}}
+{{/* A Deployment or DaemonSet with its labels and what the values say of its pods: resources are merged, labels and
+tolerations added, options appended to its command, and the rest is set. Its selector stays: Kubernetes allows no
+other one. */}}
 {{- define "kubeshare.program" -}}
 {{- $workload := fromYaml .text -}}
 {{- $component := index $workload.metadata.labels "app.kubernetes.io/component" -}}
-{{- $settings := omit (index .root.Values ($component | camelcase | untitle)) "enabled" -}}
-{{- $secrets := .root.Values.imagePullSecrets -}}
-{{- if or $settings $secrets -}}
-{{- $pod := $workload.spec.template.spec -}}
+{{- $settings := index .root.Values ($component | camelcase | untitle) -}}
+{{- $labels := include "kubeshare.labels" (dict "root" .root "component" $component) | fromYaml -}}
+{{- $_ := set $workload.metadata "labels" $labels -}}
+{{- $template := $workload.spec.template -}}
+{{- $_ := set $template.metadata "labels" (merge (deepCopy $labels) ($settings.podLabels | default dict)) -}}
+{{- with $settings.podAnnotations -}}
+{{- $_ := set $template.metadata "annotations" . -}}
+{{- end -}}
+{{- $options := pick $settings "policy" "escapes" -}}
+{{- if eq $component "device-manager" -}}
+{{- $options = pick .root.Values.scheduler "policy" -}}
+{{- end -}}
+{{- /* A release of before has no such value where an upgrade reuses its values. */ -}}
+{{- $level := .root.Values.logLevel | default "info" -}}
+{{- if ne $level "info" -}}
+{{- $options = merge $options (dict "log-level" $level) -}}
+{{- end -}}
+{{- $pod := $template.spec -}}
 {{- range $container := $pod.containers -}}
 {{- $_ := mergeOverwrite $container.resources (deepCopy ($settings.resources | default dict)) -}}
-{{- range $option := list "policy" "escapes" -}}
-{{- with index $settings $option -}}
-{{- $_ := set $container "command" (concat $container.command (list (printf "--%s" $option) .)) -}}
-{{- end -}}
+{{- range $option, $value := $options -}}
+{{- $_ := set $container "command" (concat $container.command (list (printf "--%s" $option) $value)) -}}
 {{- end -}}
 {{- end -}}
 {{- with $settings.tolerations -}}
 {{- $_ := set $pod "tolerations" (concat ($pod.tolerations | default list) .) -}}
 {{- end -}}
-{{- range $key, $value := pick $settings "nodeSelector" "priorityClassName" -}}
+{{- range $key, $value := pick $settings "nodeSelector" "affinity" "priorityClassName" -}}
 {{- $_ := set $pod $key $value -}}
 {{- end -}}
-{{- with $secrets -}}
-{{- $_ := set $pod "imagePullSecrets" (include "kubeshare.pullSecrets" $ | fromYamlArray) -}}
+{{- if .root.Values.imagePullSecrets -}}
+{{- $_ := set $pod "imagePullSecrets" (include "kubeshare.pullSecrets" . | fromYamlArray) -}}
 {{- end -}}
 {{- toYaml $workload -}}
-{{- else -}}
-{{- .text -}}
-{{- end -}}
 {{- end -}}
 
 {{/* The Secrets for the image, as pods name them. */}}
@@ -95,7 +117,7 @@ helm.sh/hook-delete-policy: before-hook-creation,hook-succeeded{{ if ne .weight 
 
 {{/* A Job that runs `kubeshare` as a hook, and the rights of its account. */}}
 {{- define "kubeshare.hook" -}}
-{{- $labels := "{app.kubernetes.io/part-of: kubeshare, app.kubernetes.io/component: hook}" -}}
+{{- $labels := include "kubeshare.labels" (dict "root" .root "component" "hook") -}}
 {{- $first := include "kubeshare.hooked" (dict "hook" .hook "weight" "-2") -}}
 {{- $second := include "kubeshare.hooked" (dict "hook" .hook "weight" "-1") -}}
 {{- $namespace := .root.Release.Namespace -}}
