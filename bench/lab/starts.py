@@ -1,6 +1,6 @@
 """The slowest of hundreds of starts, and starts beside those of another driver's claims, in a lab.
 
-``python -m bench.lab.starts`` (root; 12 minutes). SharePods start one at a time, half of them with
+``python -m bench.lab.starts`` (root; 40 minutes). SharePods start one at a time, half of them with
 a new vGPU and half on a warm one, in turn with pods of NVIDIA's device plugin and with pods that
 have a claim of a DRA driver (the lab's stand-in for NVIDIA's). kube-scheduler makes that claim for
 an extended resource, as it makes those of SharePods, so the two starts differ only by what

@@ -37,8 +37,9 @@ AllocatedGpus: TypeAlias = Callable[[str, str], Awaitable[list[str]]]
 Raises ``PodResourcesError`` if the kubelet does not answer.
 """
 
-# The kubelet will soon admit a pod that is bound here and not listed yet, and the start of a
-# pod waits for that: ask again at once, then at growing intervals.
+# The kubelet will soon admit a pod that is bound here and not listed yet, and a vGPU whose GPU is
+# free again is soon gone. The start of a pod waits for either: ask again at once, then at growing
+# intervals.
 _FIRST_PAUSE_SECONDS = 0.004
 _LAST_PAUSE_SECONDS = 0.3
 # NVML is read again every few seconds.
@@ -96,7 +97,6 @@ class PlaceholderGpus:
             return _NOT_FOUND
         if not devices:
             return self._retry(pod.metadata.uid)
-        self._pauses.pop(pod.metadata.uid, None)
         try:
             uuid = whole_gpu(devices)
         except PodResourcesError as error:
@@ -129,10 +129,11 @@ class PlaceholderGpus:
         other = self._view.vgpu_of(uuid)
         if other is not None and other.metadata.name != name:
             if other.status.phase == DELETING:
-                return _NOT_FOUND
+                return self._retry(placeholder)
             why = f"its placeholder was given GPU {uuid} of vGPU {other.metadata.name}"
             raise await self._refuse(vgpu, why)
         await self._write(vgpu, device, placeholder)
+        self._pauses.pop(placeholder, None)
         log.info("vGPU found", vgpu=name, uuid=uuid)
         return None
 
