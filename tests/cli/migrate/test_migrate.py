@@ -128,15 +128,27 @@ async def test_the_former_plugin_may_be_stopped_first(cluster: FakeCluster) -> N
 
 
 @scenario(n1=2, n2=2)
-async def test_gpu_manager_pods_are_recorded_by_container(cluster: FakeCluster) -> None:
+async def test_gpu_manager_pods_are_recorded_by_container_and_back(cluster: FakeCluster) -> None:
     cluster.deadline = LONG
     cluster.invariants.doubles = True
+    label = "nvidia-device-enable"
     serve(cluster, "n1", vcuda_core="200", vcuda_memory="128")
+    cluster.server.change(
+        NODES, "n1", "", lambda obj: obj["metadata"]["labels"].update({label: "enable"})
+    )
     vcuda_pod(cluster, "half", (50, 16, "0"))
     vcuda_pod(cluster, "several", (20, 8, "0"), (0, 0, ""), (100, 0, "1"))
+    before = [the_pod(cluster, name) for name in ("half", "several")]
     cluster.start()
+    planned = await migrate(cluster, "plan", system="gpu-manager")
+    assert (planned.code, planned.states) == (0, {"n1": "unprepared"})
+    assert planned.pods("unrecorded") == ["half", "several"]
+    assert "next: kubeshare migrate gpu-manager --apply n1" in planned.text
+    assert cluster.vgpus() == {}
+
     applied = await migrate(cluster, "apply", system="gpu-manager")
     assert (applied.code, applied.states) == (0, {"n1": "recorded"})
+    assert applied.fields["nodes"][0]["next"][0] == f"kubectl label node n1 {label}-"
     found = {
         (each["name"], each["share"]): (each["memoryBytes"], each["requestMicros"], each["parts"])
         for vgpu in cluster.vgpus()
@@ -147,8 +159,18 @@ async def test_gpu_manager_pods_are_recorded_by_container(cluster: FakeCluster) 
         ("several", "c0"): (2 * GIB, 200_000, 2),
         ("several", "c2"): (16 * GIB, 1_000_000, 2),
     }
+    cluster.server.change(NODES, "n1", "", lambda obj: obj["metadata"]["labels"].pop(label))
     stop(cluster, "n1")
     await expect_owned(cluster, "n1")
+
+    given = await migrate(cluster, "back", system="gpu-manager")
+    assert given.code == 0
+    [node] = given.fields["nodes"]
+    assert node["released"] == ["default/half", "default/several"]
+    assert node["next"][1] == f"kubectl label node n1 {label}=enable"
+    await expect_owned(cluster, "n1", "NotRequested")
+    await expect_no_vgpus(cluster)
+    assert [the_pod(cluster, name) for name in ("half", "several")] == before
 
 
 @scenario(n1=2, n2=2)
