@@ -165,7 +165,7 @@ $(FRAMEWORKS)/.ready: requirements/frameworks.txt | $(VENV)/.ready
 	@touch $@
 
 test-frameworks: native $(FRAMEWORKS)/.ready ## PyTorch, CuPy and compiled numba-cuda under the device library, on a fake GPU (downloads 3 GB once)
-	$(PYTEST) -q -m frameworks tests/native/device_library/test_frameworks.py $(ARGS)
+	$(PYTEST) -q -m frameworks tests/native/device_library/test_frameworks.py tests/bench/test_gaia_pytorch.py $(ARGS)
 
 # Its packages are for nothing else.
 DOCS := $(VENV)/docs

@@ -3,14 +3,14 @@
 With ``--cluster`` also on a real API server, with the time until a pod is bound (experiment 5,
 twenty runs more, a pod after another).
 With ``--lab`` also on an owned node of a lab. With ``--experiment 6`` instead, the time of jobs on
-two fake GPUs by who places them.
+two fake GPUs by who places them; with ``--pytorch`` too, on this machine's own GPUs.
 """
 
 import argparse
 import sys
 from collections.abc import Mapping
 
-from bench.gaia import cluster, lab, training
+from bench.gaia import cluster, lab, pytorch, training
 from bench.report import print_machine
 from kubeshare.simulator.figures.gaia import placement
 from kubeshare.simulator.figures.gaia.cases import CASES, Case
@@ -25,8 +25,23 @@ def main() -> int:
     )
     parser.add_argument("--lab", type=int, metavar="RUNS", help="also in a lab (root), so often")
     parser.add_argument("--experiment", type=int, choices=[6], help="this one alone")
+    parser.add_argument(
+        "--pytorch",
+        metavar="PYTHON",
+        help="with --experiment 6: train with PyTorch, which this Python has, on the GPUs of this "
+        "machine, four or more, in place of fake ones",
+    )
     options = parser.parse_args()
+    if options.pytorch and options.experiment != training.EXPERIMENT:
+        parser.error("--pytorch goes with --experiment 6")
     print_machine()
+    if options.pytorch:
+        try:
+            pytorch.run(options.pytorch, training.RUNS)
+        except pytorch.MachineError as error:
+            print(f"bench.gaia: {error}", file=sys.stderr)
+            return 3
+        return 0
     if options.experiment == training.EXPERIMENT:
         return int(training.run(training.RUNS))
     print(f"\nExperiments 1 to 4 with the core of `kubeshare plan`, {options.runs} runs each")

@@ -11,9 +11,10 @@ import random
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Final
 
@@ -21,7 +22,7 @@ from msgspec import Struct
 
 from bench.report import median
 from kubeshare.core.topology import read_notation
-from kubeshare.core.topology.links import name_of
+from kubeshare.core.topology.links import Links, name_of
 from kubeshare.fakegpu.launch import environment
 from kubeshare.simulator.figures.gaia.cases import P4, Case
 from kubeshare.simulator.figures.gaia.placement import SEED, play
@@ -36,6 +37,8 @@ SCALE: Final = 100
 """Bytes and bandwidths are divided by it: a fake GPU moves bytes with this machine's processor."""
 
 Pair = tuple[int, int]
+
+_PAPERS: Final = read_notation(P4, "the paper's node")
 
 SPEEDS: Final[Mapping[str, int]] = {
     "NV": 24000,
@@ -139,26 +142,24 @@ def _compare(gpus: Machine, runs: int, steps: int) -> bool:
     print(f"    {'':26s} {'stock':26s}{'Gaia':26s}gain")
     slower = False
     for job in JOBS:
-        before, after = (_times(gpus, job, placed, steps) for placed in (stock, ours))
+        before, after = (
+            times(partial(gpus.seconds, job, steps=steps), placed) for placed in (stock, ours)
+        )
         gain = 1 - sum(after) / sum(before)
-        print(f"    {job.name:26s} {_shown(before):26s}{_shown(after):26s}{100 * gain:.1f}%")
+        print(f"    {job.name:26s} {shown(before):26s}{shown(after):26s}{100 * gain:.1f}%")
         slower |= gain < 0
     return slower
 
 
-def _times(gpus: Machine, job: Job, placed: Sequence[tuple[Pair, Pair]], steps: int) -> list[float]:
+def times(seconds: Callable[[Pair], float], placed: Sequence[tuple[Pair, Pair]]) -> list[float]:
     """The mean time of both jobs of each run; they run at one time."""
-    found = []
     with ThreadPoolExecutor(2) as pool:
-        for pairs in placed:
-            both = pool.map(lambda pair: gpus.seconds(job, pair, steps), pairs)
-            found.append(sum(both) / 2)
-    return found
+        return [sum(pool.map(seconds, pairs)) / 2 for pairs in placed]
 
 
-def drawn(draw: random.Random) -> tuple[Pair, Pair]:
+def drawn(draw: random.Random, count: int = 4) -> tuple[Pair, Pair]:
     """The GPUs of two jobs where nobody knows of links."""
-    gpus = draw.sample(range(4), 4)
+    gpus = draw.sample(range(count), 4)
     return (gpus[0], gpus[1]), (gpus[2], gpus[3])
 
 
@@ -166,17 +167,17 @@ def placed_by_gaia() -> tuple[Pair, Pair]:
     """The GPUs of two requests for two."""
     case = Case("two jobs", P4, (200, 200), {})
     first, second = (next(iter(counts)) for counts in play(case, runs=1))
-    return _pair(first), _pair(second)
+    return pair(first.split(",")), pair(second.split(","))
 
 
-def _pair(gpus: str) -> Pair:
-    first, second = map(int, gpus.split(","))
+def pair(gpus: Sequence[str]) -> Pair:
+    """The numbers of two GPUs."""
+    first, second = map(int, gpus)
     return first, second
 
 
-def links_of(pairs: tuple[Pair, Pair]) -> list[str]:
+def links_of(pairs: tuple[Pair, Pair], links: Links = _PAPERS) -> list[str]:
     """The kinds of link of both pairs, sorted."""
-    links = read_notation(P4, "the paper's node")
     return sorted(name_of(links[a][b]) for a, b in pairs)
 
 
@@ -217,5 +218,6 @@ def machine(lines: Sequence[str]) -> Iterator[Machine]:
         yield Machine(lines, Path(folder))
 
 
-def _shown(times: Sequence[float]) -> str:
-    return f"{median(times):.3f} ({min(times):.3f} to {max(times):.3f})"
+def shown(seconds: Sequence[float]) -> str:
+    """Their median, least and most."""
+    return f"{median(seconds):.3f} ({min(seconds):.3f} to {max(seconds):.3f})"

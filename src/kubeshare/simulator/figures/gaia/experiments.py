@@ -90,6 +90,7 @@ def experiment_6(seeds: int, progress: Progress) -> Figure:
         chosen=[
             "the paper's figure has no numbers",
             "a step computes 250 us and copies all parameters; bandwidths as bench/gaia assumes",
+            "a job is as large as the framework's network, and no framework runs",
         ],
         ran="fake GPUs",
         quoted=TRAINING_RESULTS,
