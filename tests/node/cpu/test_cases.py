@@ -2,6 +2,10 @@
 
 Machines have two sockets and two threads a core. The first GPU is at the first socket, the second
 at the second one; of the third the firmware says nothing, so the kernel lists all CPUs for it.
+
+In the lab, with a real container's own cpuset, are N1 (``e2e/test_several_shares.py``, with two
+fake sockets of one CPU each), N3 and N4 (``e2e/owned/test_vcuda.py``). N2 and N5 are here alone: on
+such a machine they leave a container all CPUs, as if nothing was done.
 """
 
 from pathlib import Path
