@@ -128,6 +128,14 @@ def test_the_image_has_each_gpu_and_group_and_a_line_to_each_but_the_root() -> N
     )
 
 
+def test_the_image_has_the_gpus_in_the_order_of_the_text() -> None:
+    node = a_node("SYS(PXB(0,3),1,PIX(2,4))")
+    drawn = [word for word in tree_text(node).split() if word.startswith("GPU") and "-" not in word]
+    boxes = [each for each in ET.fromstring(svg(node)) if each.tag.endswith("text")]
+    placed = {each.text or "": float(each.attrib["x"]) for each in boxes}
+    assert drawn == sorted(drawn, key=lambda name: placed[name])
+
+
 def test_a_node_of_the_cluster_is_read() -> None:
     server = FakeApiServer()
     devices = [{"uuid": "GPU-0", "index": 0}, {"uuid": "GPU-1", "index": 1}]

@@ -111,10 +111,11 @@ def _columns(topology: NodeTopology) -> dict[int, int]:
     """Position of each GPU → its column, so that the GPUs of a group are side by side."""
 
     def leaves(number: int) -> Iterator[int]:
-        group = topology.tree.groups[number]
-        for child in group.children:
-            yield from leaves(child)
-        yield from group.leaves
+        for first, child in topology.members(number):
+            if child is None:
+                yield first
+            else:
+                yield from leaves(child)
 
     root = topology.root
     order = range(len(topology.gpus)) if root is None else leaves(root)

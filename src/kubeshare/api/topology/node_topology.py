@@ -5,7 +5,7 @@ from functools import cached_property
 from kubeshare.api.link_matrix import matrix
 from kubeshare.api.types.v1 import GPUDevice, GPUNodeSpec
 from kubeshare.core.topology.links import flat, name_of
-from kubeshare.core.topology.tree import Tree
+from kubeshare.core.topology.tree import Tree, bits
 
 
 class NodeTopology:
@@ -45,3 +45,17 @@ class NodeTopology:
     def root(self) -> int | None:
         """The number of the group that contains all GPUs; None for fewer than two."""
         return len(self.tree.groups) - 1 if self.tree.groups else None
+
+    def members(self, number: int) -> list[tuple[int, int | None]]:
+        """The groups and GPUs in a group, in the order of their first GPU, as drawings have them.
+
+        Returns:
+            That GPU, and the number of the group; None for a GPU itself.
+        """
+        groups = self.tree.groups
+        group = groups[number]
+        found: list[tuple[int, int | None]] = [
+            (bits(groups[child].members)[0], child) for child in group.children
+        ]
+        found += [(leaf, None) for leaf in group.leaves]
+        return sorted(found, key=lambda member: member[0])

@@ -5,7 +5,6 @@ from collections.abc import Callable, Iterator
 from kubeshare.api.topology.node_topology import NodeTopology
 from kubeshare.api.types.v1 import GPUDevice
 from kubeshare.core.topology.links import name_of
-from kubeshare.core.topology.tree import bits
 from kubeshare.core.units import format_memory
 
 Note = Callable[[GPUDevice], str]
@@ -27,15 +26,11 @@ def tree_text(topology: NodeTopology, note: Note = _no_note) -> str:
 
 
 def _below(topology: NodeTopology, number: int, indent: str, note: Note) -> Iterator[str]:
-    group = topology.tree.groups[number]
-    # Groups and GPUs in the order of their first GPU.
-    members = [(bits(topology.tree.groups[child].members)[0], child) for child in group.children]
-    members += [(leaf, -1) for leaf in group.leaves]
-    members.sort()
+    members = topology.members(number)
     for first, child in members:
         is_last = (first, child) == members[-1]
         branch, further = ("└── ", "    ") if is_last else ("├── ", "│   ")
-        if child < 0:
+        if child is None:
             yield f"{indent}{branch}{_gpu_line(topology.gpus[first], note)}"
             continue
         yield f"{indent}{branch}{name_of(topology.tree.groups[child].level)}"
