@@ -8,8 +8,8 @@ Two processes of one claim, or one of each of ten, do their worst through their 
 more than they requested. The hostile ones have the lowest priority, so that what they cost is what
 they send, and not the CPU of this machine. `make test` does so for fifteen seconds, `make bench`
 for a minute with ten claims; once in a while it is worth an hour. The shares of these two are
-measured without the hostile ones too. Prints one JSON line a fact; exit code 1 when one of them is
-not as it must be.
+measured without the hostile ones too, for a minute at most. Prints one JSON line a fact; exit code
+1 when one of them is not as it must be.
 """
 
 import argparse
@@ -57,7 +57,7 @@ class Outcome(NamedTuple):
     Attributes:
         acts: how often each hostile act came about.
         shares: of the GPU's time while they were at it, by claim, 0 to 1.
-        shares_without: the same for as long before they came.
+        shares_without: the same before they came.
         shares_after: the same for two seconds after they had left.
         cpu: of the daemon while they were at it, share of a core.
         cpu_without: the same before they came.
@@ -207,7 +207,8 @@ def _run(seconds: int, claims: int) -> list[Met]:
         tempfile.TemporaryDirectory(prefix="kubeshare-hostile-", dir="/dev/shm") as folder,
         Wakeups() as wakeups,
     ):
-        seen = beside_hostile(Paths(Path(folder)), seconds, claims=claims, before=seconds)
+        before = min(seconds, _SECONDS)
+        seen = beside_hostile(Paths(Path(folder)), seconds, claims=claims, before=before)
     who = f"{claims} hostile claim" + "s" * (claims != 1)
     what = f"{seconds} s beside {who}"
     return list(_report(what, seconds * claims, seen, wakeups.lost))
