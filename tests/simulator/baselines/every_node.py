@@ -1,14 +1,14 @@
 """Ranks every node for every job, and every class of jobs for every node: slow, and obvious."""
 
 from bisect import bisect_right
-from itertools import accumulate
 
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.natural_sort import natural_name
-from kubeshare.simulator.baselines.fgd import ClassWeights, Fragmentation
-from kubeshare.simulator.baselines.node_rooms import NodeRooms
+from kubeshare.simulator.baselines.fgd import Fragmentation
+from kubeshare.simulator.baselines.node_rooms import Ask, NodeRoom, NodeRooms
 from kubeshare.simulator.baselines.ranked import Rank
+from kubeshare.simulator.baselines.usable import ClassWeights
 from kubeshare.simulator.gradient.policy import Gradient
 
 
@@ -32,19 +32,33 @@ class EveryClass(Fragmentation):
     """``fgd`` that keeps nothing."""
 
     def of(self, micros: list[int], cpu_millis: int, model: str) -> float:
-        left = sorted(micros)
-        sums = [0, *accumulate(left)]
-        usable = 0.0
+        left, usable = sorted(micros), 0.0
+        counted = self.counted_cpus(cpu_millis)
         for weights in self._classes:
             each = weights.of
-            too_small = bisect_right(left, each.micros - 1)
-            if len(left) - too_small < each.count or (each.models and model not in each.models):
-                continue
-            usable += self.usable(weights, sums[-1] - sums[too_small], cpu_millis)
+            fits = [gpu for gpu in left if gpu >= each.micros]
+            if len(fits) >= each.count and (not each.models or model in each.models):
+                usable += self.usable(weights, sum(fits), counted)
         return -usable
 
     def usable(self, weights: ClassWeights, micros: int, cpu_millis: int) -> float:
         return weights.with_cpus(cpu_millis) * micros
+
+    def __call__(self, room: NodeRoom, ask: Ask) -> tuple[float, tuple[str, ...]] | None:
+        gpus = ask.fitting(room)
+        if gpus is None:
+            return None
+        before = self.of([gpu.micros for gpu in room.gpus], room.cpu_millis, room.model)
+        choices = [[gpu] for gpu in gpus] if ask.shares else [gpus[: ask.count]]
+        ranked = []
+        for taken in choices:
+            left = [gpu.micros - ask.micros * (gpu in taken) for gpu in room.gpus]
+            after = self.of(left, room.cpu_millis - ask.host.cpu_millis, room.model)
+            rise = after - before - ask.micros * ask.count
+            score = self.score(rise, ask, [gpu.micros for gpu in taken])
+            ranked.append((score, rise, tuple(gpu.id for gpu in taken)))
+        best = min(ranked)
+        return best[0], best[2]
 
 
 class EveryClassByCpus(EveryClass, Gradient):

@@ -23,6 +23,12 @@ def test_gpus_are_usable_only_as_far_as_the_cpus_go() -> None:
     assert Fragmentation(kinds_in(jobs)).of(idle, 4000, "") == -4 * MICROS
 
 
+def test_cpus_count_in_whole_ones() -> None:
+    jobs = [job("a", request=1, host=HostRequest(cpu_millis=1500))]
+    for cpu_millis, usable in ((1500, 0), (2000, 1), (2999, 1), (3000, 2)):
+        assert known(jobs, 4).of([MICROS] * 4, cpu_millis, "") == -usable * MICROS
+
+
 def test_jobs_of_one_class_with_different_cpus_count_by_how_often_they_occur() -> None:
     small, large = HostRequest(cpu_millis=1000), HostRequest(cpu_millis=6000)
     jobs = [job("a", host=small), job("b", host=small), job("c", host=large)]

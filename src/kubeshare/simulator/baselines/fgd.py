@@ -10,17 +10,16 @@ the open trace, whole numbers place half a percent more than the rise itself doe
 """
 
 import math
-from bisect import bisect_left, bisect_right
+from bisect import bisect_right, insort
 from collections import Counter
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
-from typing import Any, Final, NamedTuple, TypeAlias
+from typing import Final
 
-import msgspec
-
-from kubeshare.core.fragmentation.measure import DemandClass, usable_micros
+from kubeshare.core.fragmentation.measure import DemandClass
 from kubeshare.core.units import MICROS
 from kubeshare.simulator.baselines.node_rooms import Ask, NodeRoom
+from kubeshare.simulator.baselines.usable import ClassWeights, UsableGpus
 from kubeshare.simulator.engine.fragments import kinds_of
 from kubeshare.simulator.jobs import Job
 
@@ -29,38 +28,6 @@ MAX_CLASSES: Final = 4096
 
 MAX_KNOWN: Final = 1 << 16
 """The most states of nodes whose fragmentation is kept; at one more all are computed anew."""
-
-
-class ClassWeights(msgspec.Struct, frozen=True):
-    """A class: its jobs' CPUs in ascending order, and how often any of the first occur."""
-
-    of: DemandClass
-    cpu_millis: list[int]
-    at_most: list[float]
-
-    def with_cpus(self, cpu_millis: int) -> float:
-        """How often a job occurs that needs no more CPUs than these."""
-        return self.at_most[bisect_right(self.cpu_millis, cpu_millis)]
-
-
-class _Hosted(NamedTuple):
-    """A class that has room.
-
-    Attributes:
-        place: of the class.
-        micros: what is left of the GPUs with room for it.
-        jobs: how many of its jobs use all of that.
-        size: the micros of a job.
-    """
-
-    place: int
-    micros: int
-    jobs: int
-    size: int
-
-
-_Served: TypeAlias = dict[int, tuple[float, float]]
-"""How many jobs of a class use all → as in :meth:`Fragmentation.served`."""
 
 
 class Fragmentation:
@@ -81,15 +48,12 @@ class Fragmentation:
             ClassWeights(
                 each, [cpu for cpu, _ in rows], [0.0, *accumulate(part for _, part in rows)]
             )
-            for each, rows in by_class.items()
+            for each, rows in sorted(by_class.items(), key=lambda one: one[0].micros)
             if each.count
         ]
-        self._known: dict[tuple[tuple[int, ...], int, str], float] = {}
-        self._hosted_by: dict[tuple[tuple[int, ...], str], list[_Hosted]] = {}
-        self._served_by: dict[int, list[_Served]] = {}
-        self._steps, self._exact_from = self.cpu_steps(
-            {cpu for each in self._classes for cpu in each.cpu_millis}
-        )
+        self._asked_cpus = sorted({cpu for each in self._classes for cpu in each.cpu_millis})
+        self._usable: dict[tuple[int, str], UsableGpus] = {}
+        self._kept = 0
 
     def of(self, micros: list[int], cpu_millis: int, model: str) -> float:
         """The fragmentation of a node, less what is left of its GPUs.
@@ -99,61 +63,30 @@ class Fragmentation:
             cpu_millis: what is left of the CPUs.
             model: the model of its GPUs.
         """
-        left = tuple(sorted(micros))
-        step = self._step(cpu_millis)
-        known = self._known.get((left, step, model))
+        return -self._usable_with(cpu_millis, model).of(tuple(sorted(micros)))
+
+    def _usable_with(self, cpu_millis: int, model: str) -> UsableGpus:
+        """What is usable of nodes with so many CPUs and this model."""
+        counted = self.counted_cpus(cpu_millis)
+        known = self._usable.get((counted, model))
         if known is None:
-            _make_room(self._known)
-            known = self._known[left, step, model] = self._of(left, cpu_millis, step, model)
+            known = self._usable[counted, model] = UsableGpus(
+                self._classes, counted, model, self.served
+            )
         return known
 
-    def _of(self, left: tuple[int, ...], cpu_millis: int, step: int, model: str) -> float:
-        hosted = self._hosted_by.get((left, model))
-        if hosted is None:
-            _make_room(self._hosted_by)
-            hosted = self._hosted_by[left, model] = self._hosted(left, model)
-        served = self._served_by.get(step)
-        if served is None:
-            _make_room(self._served_by)
-            served = self._served_by[step] = [{} for _ in self._classes]
-        usable = 0.0
-        for place, micros, jobs, size in hosted:
-            known = served[place].get(jobs)
-            if known is None:
-                known = self.served(self._classes[place], jobs, cpu_millis)
-                served[place][jobs] = known
-            usable += known[0] * micros + known[1] * size
-        return -usable
+    def _compute(self, usable: UsableGpus, left: tuple[int, ...]) -> float:
+        """Compute what is usable; forget all if too much is kept."""
+        self._kept += 1
+        if self._kept > MAX_KNOWN:
+            self._usable.clear()
+            self._kept = 0
+        return usable.of(left)
 
-    def _hosted(self, left: tuple[int, ...], model: str) -> list[_Hosted]:
-        """The classes with room on these GPUs."""
-        hosted = []
-        for place, weights in enumerate(self._classes):
-            each = weights.of
-            rooms = left[bisect_left(left, each.micros) :]
-            micros = usable_micros(rooms, each, model)
-            if micros:
-                size = each.micros * each.count
-                jobs = -(-micros // size) if size else 1  # such a job leaves all that there is
-                hosted.append(_Hosted(place, micros, jobs, size))
-        return hosted
-
-    def _step(self, cpu_millis: int) -> int:
-        """A number that differs where the jobs that so many CPUs suffice for do."""
-        if cpu_millis >= self._exact_from:
-            return -cpu_millis
-        return bisect_right(self._steps, cpu_millis)
-
-    def cpu_steps(self, cpu_millis: Collection[int]) -> tuple[list[int], float]:
-        """From which numbers of CPUs on they suffice for more jobs, in ascending order.
-
-        Args:
-            cpu_millis: what the jobs ask for.
-
-        Returns:
-            the steps, and from where on there are further ones.
-        """
-        return sorted(cpu_millis), math.inf
+    def counted_cpus(self, cpu_millis: int) -> int:
+        """So many CPUs of a node count; with as many, nodes are alike."""
+        at = bisect_right(self._asked_cpus, cpu_millis)
+        return self._asked_cpus[at - 1] if at else 0
 
     def served(self, weights: ClassWeights, jobs: int, cpu_millis: int) -> tuple[float, float]:
         """How many jobs of a class the CPUs suffice for, weighted by how often each occurs.
@@ -185,32 +118,41 @@ class Fragmentation:
         gpus = ask.fitting(room)
         if gpus is None:
             return None
-        micros = [gpu.micros for gpu in room.gpus]
-        before = self.of(micros, room.cpu_millis, room.model)
-        cpu_millis = room.cpu_millis - ask.host.cpu_millis
+        micros, left = ask.micros, room.left
+        usable = self._usable_with(room.cpu_millis, room.model)
+        before = usable.known.get(left)
+        if before is None:
+            before = self._compute(usable, left)
+        usable = self._usable_with(room.cpu_millis - ask.host.cpu_millis, room.model)
         if not ask.shares:
             taken = gpus[: ask.count]
-            after = self._after(room, {gpu.index for gpu in taken}, ask, cpu_millis)
-            rise = after - before - ask.micros * ask.count
-            score = self.score(rise, ask, [gpu.micros for gpu in taken])
-            return score, tuple(gpu.id for gpu in taken)
-        tried: dict[int, tuple[float, float, str]] = {}  # GPUs with as much left are alike
+            of_taken = [gpu.micros for gpu in taken]
+            rise = before - self._after(usable, left, of_taken, micros) - micros * ask.count
+            score = self.score(rise, ask, of_taken)
+            return score, tuple([gpu.id for gpu in taken])
+        best, seen = None, set()
         for gpu in gpus:
-            if gpu.micros not in tried:
-                after = self._after(room, {gpu.index}, ask, cpu_millis)
-                rise = after - before - ask.micros
-                tried[gpu.micros] = self.score(rise, ask, (gpu.micros,)), rise, gpu.id
-        score, _, device = min(tried.values())
-        return score, (device,)
+            if gpu.micros not in seen:  # GPUs with as much left are alike
+                seen.add(gpu.micros)
+                of_taken = [gpu.micros]
+                rise = before - self._after(usable, left, of_taken, micros) - micros
+                placed = self.score(rise, ask, of_taken), rise, gpu.id
+                best = placed if best is None else min(best, placed)
+        assert best is not None  # a share that fits, fits somewhere
+        return best[0], (best[2],)
 
-    def _after(self, room: NodeRoom, taken: set[int], ask: Ask, cpu_millis: int) -> float:
-        micros = [gpu.micros - ask.micros * (gpu.index in taken) for gpu in room.gpus]
-        return self.of(micros, cpu_millis, room.model)
-
-
-def _make_room(known: dict[Any, Any]) -> None:
-    if len(known) >= MAX_KNOWN:
-        known.clear()
+    def _after(
+        self, usable: UsableGpus, left: tuple[int, ...], taken: Sequence[int], micros: int
+    ) -> float:
+        """What is usable when GPUs with so much left have so many micros less."""
+        now = list(left)
+        for each in taken:
+            now.remove(each)
+        for each in taken:
+            insort(now, each - micros)
+        then = tuple(now)
+        known = usable.known.get(then)
+        return self._compute(usable, then) if known is None else known
 
 
 def kinds_in(jobs: Iterable[Job]) -> Counter[DemandClass]:

@@ -59,12 +59,17 @@ class GpuRoom(msgspec.Struct, frozen=True, order=True):
 
 
 class NodeRoom(msgspec.Struct, frozen=True):
-    """A node: what is left of its GPUs, in order, and of its CPUs; the model of its GPUs."""
+    """A node: what is left of its GPUs, in order, and of its CPUs; the model of its GPUs.
+
+    Attributes:
+        left: the micros that are left of the GPUs, in ascending order.
+    """
 
     name: str
     gpus: tuple[GpuRoom, ...]
     cpu_millis: int
     model: str
+    left: tuple[int, ...]
 
     @property
     def micros(self) -> int:
@@ -107,13 +112,19 @@ class Ask(msgspec.Struct, frozen=True):
         """The GPUs of a node with room for it; None if they are fewer than it asks for."""
         if self.count and self.model not in ("", room.model):
             return None
-        fits = [
-            gpu
-            for gpu in room.gpus
-            if gpu.micros >= self.micros
-            and gpu.memory_left >= self.memory.on(gpu.memory_bytes)
-            and (gpu.unlabelled if self.labelled is None else self._admitted_to(gpu.device))
-        ]
+        micros, on, plain = self.micros, self.memory.on, self.labelled is None
+        memory_bytes, needed = -1, 0  # GPUs of a node are mostly alike
+        fits = []
+        for gpu in room.gpus:
+            if gpu.micros < micros:
+                continue
+            if gpu.memory_bytes != memory_bytes:
+                memory_bytes = gpu.memory_bytes
+                needed = on(memory_bytes)
+            if gpu.memory_left >= needed and (
+                gpu.unlabelled if plain else self._admitted_to(gpu.device)
+            ):
+                fits.append(gpu)
         return fits if len(fits) >= self.count else None
 
     def _admitted_to(self, device: Device) -> bool:
@@ -160,7 +171,9 @@ class NodeRooms:
         devices = self._on.on(name)
         gpus = sorted(map(self._gpu, devices))
         model = next((device.model for device in devices), "")
-        return NodeRoom(name, tuple(gpus), self._host.left(name)[0] if self._host else 0, model)
+        cpu_millis = self._host.left(name)[0] if self._host else 0
+        left = tuple(sorted([gpu.micros for gpu in gpus]))
+        return NodeRoom(name, tuple(gpus), cpu_millis, model, left)
 
     def _gpu(self, device: Device) -> GpuRoom:
         known = self._gpus.get(device.id)

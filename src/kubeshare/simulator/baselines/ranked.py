@@ -63,9 +63,22 @@ class Ranking:
 
     def refresh(self) -> None:
         """Rank the shapes that have nodes again."""
-        births = self._shapes.births
-        for shape in births[self._read :]:
-            if shape.nodes and shape not in self._listed:
+        births, cpu_millis, micros = (
+            self._shapes.births,
+            self._ask.host.cpu_millis,
+            self._ask.micros,
+        )
+        least = max(0, self._ask.count - 1)  # the GPU that has the least left of as many
+        # Most shapes fail here, for less than the rank costs.
+        for shape in [
+            shape
+            for shape in births[self._read :]
+            if shape.nodes
+            and shape.cpu_millis >= cpu_millis
+            and len(shape.most_first) > least
+            and shape.most_first[least] >= micros
+        ]:
+            if shape not in self._listed:
                 placed = self._ranks.get(shape) or self._ranked(shape)
                 if placed is not None:
                     self._list(shape, placed[0])
@@ -79,7 +92,9 @@ class Ranking:
         """
         names = self._shapes.names
         found, first = None, len(names)
-        for score in tuple(self._scores):
+        at = 0
+        while at < len(self._scores):
+            score = self._scores[at]
             shapes, empty = self._by_score[score], False
             for shape in shapes:
                 empty = empty or not shape.nodes
@@ -89,8 +104,8 @@ class Ranking:
                     if nodes is None or names[place] in nodes:
                         found, first = shape, place
                         break
-            if empty:
-                self._drop_empty(score)
+            if not empty or self._drop_empty(score):
+                at += 1
             if found is not None:
                 return self._entry(found, first)
         return None
@@ -104,19 +119,14 @@ class Ranking:
                     yield self._entry(shape, place)
 
     def _ranked(self, shape: Shape) -> tuple[float, tuple[int, ...]] | None:
-        ask, most_first = self._ask, shape.most_first
-        # Most shapes fail here, for less than the rank costs.
-        if shape.room.cpu_millis < ask.host.cpu_millis or len(most_first) < ask.count:
-            return None
+        ask = self._ask
         if ask.host.models and shape.room.model not in ask.host.models:
-            return None
-        if ask.count and most_first[ask.count - 1] < ask.micros:
             return None
         placed = self._rank(shape.room, ask)
         if placed is None:
             return None
-        place_of = {gpu.id: place for place, gpu in enumerate(shape.room.gpus)}
-        ranked = self._ranks[shape] = placed[0], tuple([place_of[each] for each in placed[1]])
+        places = shape.places
+        ranked = self._ranks[shape] = placed[0], tuple([places[each] for each in placed[1]])
         return ranked
 
     def _list(self, shape: Shape, score: float) -> None:
@@ -127,8 +137,12 @@ class Ranking:
             self._by_score[score] = [shape]
             insort(self._scores, score)
 
-    def _drop_empty(self, score: float) -> None:
-        """Forget the shapes of a score that have no node; they are born again with one."""
+    def _drop_empty(self, score: float) -> bool:
+        """Forget the shapes of a score that have no node; they are born again with one.
+
+        Returns:
+            whether a shape of this score is left.
+        """
         kept = [shape for shape in self._by_score[score] if shape.nodes]
         self._listed.difference_update(
             [shape for shape in self._by_score[score] if not shape.nodes]
@@ -138,6 +152,7 @@ class Ranking:
         else:
             del self._by_score[score]
             self._scores.remove(score)
+        return bool(kept)
 
     def _entry(self, shape: Shape, place: int) -> Entry:
         name = self._shapes.names[place]

@@ -18,15 +18,19 @@ class Shape:
 
     Attributes:
         room: what is left of one of the nodes.
+        cpu_millis: what is left of its CPUs.
         most_first: the micros that are left of its GPUs, the most first.
+        places: the id of a GPU of `room` → its place there.
         nodes: the places of the nodes in the natural order of their names, ascending.
     """
 
-    __slots__ = ("most_first", "nodes", "room")
+    __slots__ = ("cpu_millis", "most_first", "nodes", "places", "room")
 
     def __init__(self, room: NodeRoom) -> None:
         self.room = room
-        self.most_first = sorted((gpu.micros for gpu in room.gpus), reverse=True)
+        self.cpu_millis = room.cpu_millis
+        self.most_first = room.left[::-1]
+        self.places = {gpu.id: place for place, gpu in enumerate(room.gpus)}
         self.nodes: list[int] = []
 
 

@@ -15,21 +15,22 @@ of shares are not what is scarce, and many different prices are as good: there t
 import math
 from bisect import bisect_right
 from collections import defaultdict
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 from kubeshare.core.fragmentation.measure import DemandClass
 from kubeshare.core.units import MICROS
-from kubeshare.simulator.baselines.fgd import ClassWeights, Fragmentation
+from kubeshare.simulator.baselines.fgd import Fragmentation
 from kubeshare.simulator.baselines.node_rooms import Ask
+from kubeshare.simulator.baselines.usable import ClassWeights
 from kubeshare.simulator.gradient.prices import find_prices
 from kubeshare.simulator.jobs import FOREVER, Job
 
 SCARCE: Final = 0.98
 """Prices count where no placement can fill more of the GPUs."""
 
-MAX_STEPS: Final = 4096
-"""The most multiples of CPUs between which numbers of CPUs are alike."""
+_CPU: Final = 1000
+"""CPUs of a node count in whole ones: a remainder that few jobs could use decides nothing."""
 
 _LEVELS: Final = 50
 """Rises of fragmentation are told apart in so many levels; within one, the first by name."""
@@ -64,12 +65,9 @@ class Gradient(Fragmentation):
         )
         return at_most[whole], partly
 
-    def cpu_steps(self, cpu_millis: Collection[int]) -> tuple[list[int], float]:
-        """The multiples of what jobs ask for."""
-        asked = [each for each in cpu_millis if each]
-        end = int(MAX_STEPS / sum(1 / each for each in asked)) if asked else 0
-        multiples = {multiple for each in asked for multiple in range(each, end + 1, each)}
-        return sorted(multiples), end if asked else math.inf
+    def counted_cpus(self, cpu_millis: int) -> int:
+        """So many CPUs of a node count: whole ones."""
+        return cpu_millis // _CPU * _CPU
 
     def score(self, rise: float, ask: Ask, left: Sequence[int]) -> float:
         """Prices first, then levels of the rise in fragmentation."""
