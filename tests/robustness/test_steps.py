@@ -262,3 +262,31 @@ def test_counting_what_a_namespace_holds(watching: bool) -> None:
         running.cancel()
 
     run_virtual(main())
+
+
+def test_a_large_gang_that_preempts() -> None:
+    """Whom it evicts was once found in one step: 1.4 s for 128 members."""
+    size = 96
+    marked = {"kubeshare.nthu/preemptible": "true"}
+    gang = {
+        "sharedgpu/group_name": "g",
+        "sharedgpu/min_available": str(size),
+        "sharedgpu/priority": "5",
+    }
+
+    async def main(cluster: FakeCluster) -> None:
+        cluster.configure(preemption=True)
+        for number in range(0, size, OF_A_NODE):
+            cluster.add_node(f"n{number}", OF_A_NODE)
+        cluster.start()
+        for number in range(size):
+            cluster.share(f"low-{number}", "1", annotations=marked)
+        await cluster.quiet(60)
+        assert cluster.running(*[f"low-{number}" for number in range(size)])
+        with bounded(cluster.server, 2 * BOUND_SECONDS):
+            for number in range(size):
+                cluster.share(f"m-{number}", "1", labels=gang)
+            await cluster.quiet(60)
+        assert cluster.running(*[f"m-{number}" for number in range(size)])
+
+    run_scenario(main)
