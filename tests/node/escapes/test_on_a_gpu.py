@@ -26,7 +26,7 @@ from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedPod
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.session import Session
 from kubeshare.tokens.wire.protocol import COUNTERS_HEADER, COUNTERS_SLOT, PROCESSES_MAX
-from tokens.helpers import Page, RunningDaemon
+from tokens.helpers import Page, RunningDaemon, prepared
 from wakeups import Wakeups
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
@@ -262,21 +262,14 @@ def test_thousands_of_locks_on_the_counters_end_nobody_who_has_the_library(
         "    file.write(b'\\1')\n"
         "for lock in range(15_000):\n"
         f"    fcntl.lockf(file, fcntl.LOCK_EX, 1, {FILE_BYTES_MAX} + 2 * lock)\n"
-        "print(flush=True)\n"
-        "sys.stdin.read()\n"
     )
-    with subprocess.Popen(
-        [sys.executable, "-c", locks], stdin=subprocess.PIPE, stdout=subprocess.PIPE
-    ) as container:
-        assert container.stdout is not None
-        assert container.stdout.readline() == b"\n"
+    with prepared(locks):
         escaped = node.start(8 * MIB, held=False)
         watch = node.watch("kill")
         assert escaped.process.wait(DEADLINE_S) == -9
         reasons = sorted(reason for reason, _, _ in watch.within(DEADLINE_S, count=2))
         assert reasons == ["CostlyCounters", "UnheldProcess"]
         held.do("alloc", MIB)
-        container.kill()
 
 
 def test_on_request_it_is_ended_and_the_others_stay(node: Node, static_program: Path) -> None:
