@@ -124,6 +124,7 @@ def test_the_packaged_chart_renders_as_its_folder_does(tmp_path: Path) -> None:
     assert chart == yaml.safe_load((release.CHART / "Chart.yaml").read_text())
 
 
+@pytest.mark.slow
 def test_install_yaml_has_what_install_applies() -> None:
     image = "registry.example/kubeshare@sha256:" + "0" * 64
     text = release.install_yaml(image)
@@ -187,6 +188,7 @@ def test_the_plugin_works_from_its_archive_alone(
     assert "internal error" not in away.stderr
 
 
+@pytest.mark.slow
 def test_the_bill_of_materials_has_each_package_and_each_source() -> None:
     requirements = (ROOT / "requirements" / "runtime.txt").read_text()
     pins = [line.split()[0] for line in requirements.splitlines() if "==" in line]

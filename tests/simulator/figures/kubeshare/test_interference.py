@@ -19,6 +19,7 @@ def test_the_workload_has_the_ratio_and_the_label_that_are_asked() -> None:
     assert [job.kind for job in plain] == kinds
 
 
+@pytest.mark.slow
 def test_labels_pay_where_jobs_that_do_not_interfere_are_many(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -35,6 +36,7 @@ def test_labels_pay_where_jobs_that_do_not_interfere_are_many(
     assert [claim.paper for claim in figure.claims if not claim.holds] == []
 
 
+@pytest.mark.slow
 def test_without_interference_labels_cost_throughput(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(interference, "JOBS", 400)
     monkeypatch.setattr(interference, "RATIOS", (0.0, 0.6, 1.0))

@@ -21,6 +21,7 @@ def failing(figure: Figure) -> list[str]:
     return [claim.paper for claim in figure.claims if not claim.holds]
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_sharing_more_than_doubles_the_throughput_where_jobs_are_many() -> None:
     figure = throughput.figure_8a(1, no_progress)
@@ -28,6 +29,7 @@ def test_sharing_more_than_doubles_the_throughput_where_jobs_are_many() -> None:
     assert failing(figure) == []
 
 
+@pytest.mark.slow
 @pytest.mark.usefixtures("few")
 def test_throughput_follows_the_mean_demand() -> None:
     figure = throughput.figure_8b(1, no_progress)
