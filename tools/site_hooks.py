@@ -14,9 +14,9 @@ _FENCE: Final = re.compile(r"(^```.*?^```$)", re.DOTALL | re.MULTILINE)
 
 
 def on_config(config: Any) -> Any:
-    """Add the decision records to the navigation, by their numbers."""
+    """Add the decision records to the navigation: their list, then each by its number."""
     folder = Path(config["docs_dir"])
-    records = sorted(folder.glob("designs/*.md"))
+    records = sorted(folder.glob("designs/*.md"), key=lambda path: (path.name[0] != "R", path))
     config["nav"].append({"Decisions": [str(path.relative_to(folder)) for path in records]})
     return config
 

@@ -18,7 +18,7 @@ def made(text: str) -> set[str]:
     return set(re.findall(r"(?:`|^)make ([a-z0-9-]+)", text, re.MULTILINE))
 
 
-@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: str(page.relative_to(ROOT)))
 def test_what_a_page_tells_to_make_is_a_target(page: Path) -> None:
     assert made(page.read_text()) <= TARGETS
 
