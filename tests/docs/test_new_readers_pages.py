@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 from click.testing import CliRunner
 
+from kubeshare import __version__
 from kubeshare.cli.main import cli
 from kubeshare.install.checks.platform import GATES, OLDEST_KUBERNETES
 from kubeshare.node.gpus.driver_version import OLDEST_DRIVER
@@ -16,6 +17,7 @@ ROOT = Path(__file__).parents[2]
 COMPARISON = (ROOT / "docs" / "comparison.md").read_text()
 EVALUATE = (ROOT / "docs" / "evaluate.md").read_text()
 VERSIONS = (ROOT / "docs" / "supported-versions.md").read_text()
+UPGRADE = (ROOT / "docs" / "upgrade.md").read_text()
 ROWS = [
     [cell.strip() for cell in line.strip("|").split("|")]
     for line in COMPARISON.splitlines()
@@ -85,3 +87,17 @@ def test_the_versions_are_those_that_are_checked() -> None:
     assert f"{OLDEST_KUBERNETES[0]}.{OLDEST_KUBERNETES[1]} and later" in VERSIONS
     assert f"{OLDEST_DRIVER} (CUDA 12.0) or later" in VERSIONS
     assert set(GATES) <= set(re.findall(r"`(\w+)`", VERSIONS))
+
+
+def test_each_version_of_the_changelog_has_notes_for_who_upgrades_and_none_else_has() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    headings = re.findall(r"^## \[?(\d+\.\d+)", changelog, re.MULTILINE)
+    minor = __version__.rpartition(".")[0]
+    _, _, by_version = UPGRADE.partition("\n## By version\n")
+    noted = re.findall(r"^### (\d+\.\d+)\.\d+$", by_version, re.MULTILINE)
+    assert noted == list(dict.fromkeys([minor, *headings]))
+
+
+def test_what_is_deprecated_is_in_the_changelog() -> None:
+    changelog = (ROOT / "CHANGELOG.md").read_text()
+    assert ("Nothing is deprecated now." in VERSIONS) == ("\n### Deprecated\n" not in changelog)
