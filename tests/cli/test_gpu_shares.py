@@ -179,3 +179,16 @@ def test_several_gpus_are_chosen_anew_when_another_was_faster_but_not_for_ever()
 def test_fewer_gpus_than_shares_are_wrong_use() -> None:
     with pytest.raises(InvalidValueError, match=r"^--gpus: needs 3 GPUs; this machine has 2: 0 \("):
         next(attempts(read_gpus("2.5"), GPUS[:2], lambda: NOTHING_HELD))
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("2", "2 is more than 1, a whole GPU; for several GPUs give --gpus 2 instead"),
+        ("1e9", "1e9 is more than 1, a whole GPU"),
+    ],
+)
+def test_who_requests_several_gpus_is_told_of_the_option_for_that(text: str, message: str) -> None:
+    with pytest.raises(InvalidValueError) as refused:
+        read_share(text, None, None, None)
+    assert (refused.value.field, refused.value.message) == ("--request", message)

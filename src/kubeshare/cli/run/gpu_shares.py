@@ -46,7 +46,7 @@ def read_share(
     Raises:
         InvalidValueError: a value is not valid; names the option.
     """
-    micros = parse_share(request, "--request")
+    micros = _read_request(request)
     alone = None if limit_alone is None else parse_share(limit_alone, "--limit-alone")
     try:
         return Share(
@@ -59,6 +59,19 @@ def read_share(
     except InvalidValueError as error:
         options = {"request": "--request", "limitAlone": "--limit-alone"}
         raise error.under(options.get(error.field, error.field)) from None
+
+
+def _read_request(text: str) -> int:
+    """The micros of a request; who asks for several GPUs is told of the option for that."""
+    try:
+        return parse_share(text, "--request")
+    except InvalidValueError as error:
+        try:
+            parse_request(text, "--gpus")
+        except InvalidValueError:
+            raise error from None
+        hint = f"{error.message}; for several GPUs give --gpus {text} instead"
+        raise InvalidValueError("--request", hint) from None
 
 
 def read_gpus(number: str) -> tuple[Share, ...]:
