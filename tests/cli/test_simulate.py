@@ -136,6 +136,16 @@ def test_a_filled_cluster_says_how_much_of_it_is_fragmented(tmp_path: Path) -> N
     assert len(as_json(*options)["runs"][0]["fragments"]) >= 2
 
 
+def test_a_filled_cluster_says_what_no_placement_exceeds(tmp_path: Path) -> None:
+    jobs = tmp_path / "jobs.csv"
+    jobs.write_text("arrival,duration,request\n" + "0,1,0.6\n" * 4)
+    options = [str(jobs), "--nodes", "1", "--gpus", "4", "--owned", "--fill", "1.3"]
+    words = "gradient: no placement gives away more than 60.00 % of the GPUs, by relaxation"
+    assert words in sim(*options, "--policy", "gradient").stdout
+    assert as_json(*options, "--policy", "gradient")["runs"][0]["bound"] == pytest.approx(0.6)
+    assert "by relaxation" not in sim(*options).stdout
+
+
 def test_skipped_lines_are_counted(tmp_path: Path) -> None:
     path = tmp_path / "jobs.csv"
     path.write_text("arrival,duration\n0,1\nx,1\n2,1\n")

@@ -41,6 +41,12 @@ def test_a_bound_is_one_whatever_the_size_of_shares() -> None:
     assert find_prices({1_000: 400.0}).bound == pytest.approx(0.4, abs=0.001)
 
 
+def test_a_bound_just_below_all_gpus_takes_patience() -> None:
+    offered = {percent(5): 0.37, percent(15): 1.5, percent(35): 1.47, percent(60): 0.53}
+    assert find_prices(offered).bound == 1
+    assert find_prices(offered, module.PATIENT).bound == pytest.approx(0.992, abs=0.001)
+
+
 def test_more_is_worth_no_less() -> None:
     prices = find_prices({percent(81): 1.0, percent(47): 0.7, percent(32): 0.3, percent(16): 0.1})
     assert all(less <= more for less, more in pairwise(prices.of_steps))
@@ -87,7 +93,7 @@ def test_it_stops_once_no_step_can_lower_the_bound(monkeypatch: pytest.MonkeyPat
     monkeypatch.setattr(module, "_best_pattern", counted)
     offered = {percent(size): 1.5 / (3 + size / 2) for size in (5, 10, 16, 25, 33, 47, 60, 81)}
     bound = find_prices(offered).bound
-    assert patterns < module._ITERATIONS
+    assert patterns < module._ITERATIONS * module._PATIENCE
     # Never enough: it does not stop, and takes lesser gains for gains, too.
     monkeypatch.setattr(module, "_ENOUGH", 0.0)
     assert find_prices(offered).bound == pytest.approx(bound, abs=1e-4)

@@ -23,7 +23,7 @@ from kubeshare.core.units import MICROS
 from kubeshare.simulator.baselines.fgd import Fragmentation
 from kubeshare.simulator.baselines.node_rooms import Ask
 from kubeshare.simulator.baselines.usable import ClassWeights
-from kubeshare.simulator.gradient.prices import find_prices
+from kubeshare.simulator.gradient.prices import PATIENT, find_prices
 from kubeshare.simulator.jobs import FOREVER, Job
 
 SCARCE: Final = 0.98
@@ -108,4 +108,4 @@ def bound_of(jobs: Iterable[Job], gpus: int) -> float:
     known = list(jobs)
     if any(job.work_s < FOREVER for job in known):
         return 1.0
-    return find_prices(offered(known, gpus)).bound
+    return find_prices(offered(known, gpus), PATIENT).bound
