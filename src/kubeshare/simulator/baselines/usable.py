@@ -1,7 +1,7 @@
-"""How much of what is left of nodes' GPUs a workload can use, by their CPUs and model.
+"""How much of the GPUs of nodes a workload can use.
 
-This is where most of the time of a decision goes, so it looks at each class of jobs once for each
-state of a node, and keeps what it found.
+Of what is left, by CPUs and model. This is where most of the time of a decision goes, so it looks
+at each class of jobs once for each state of a node, and keeps what it found.
 """
 
 from bisect import bisect_right
