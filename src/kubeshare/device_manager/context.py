@@ -28,7 +28,9 @@ class Context:
         client: the API server.
         informers: the watched objects, the cluster state and the configuration.
         schedulers: watches the Lease of the scheduler.
-        policy: the scheduler's; also checks whether a demand fits on a given GPU.
+        policy: the scheduler's: whether a demand would fit.
+        on_given_gpu: whether a demand fits on the GPU that its author has named. Some policies let
+            nobody name a GPU, since they choose it; an author who also names the node asks none.
         placeholders: creates and deletes placeholder pods.
         claims: the claims of placeholders.
         idle_times: how long each vGPU has been without holders.
@@ -42,6 +44,7 @@ class Context:
     informers: Informers
     schedulers: Reflector[Lease]
     policy: Policy
+    on_given_gpu: Policy
     placeholders: Placeholders
     claims: Claims
     idle_times: IdleTimes

@@ -2,14 +2,15 @@
 
 from collections.abc import Callable
 from datetime import datetime
-from functools import partial
 from typing import Final
 
 from kubeshare.api.state.informers import start_informers
 from kubeshare.api.state.ledger_cache import Upkeep
 from kubeshare.api.types.constants import DEVICE_MANAGER, MANAGER_DEVICES, SCHEDULER
 from kubeshare.api.upgrades import leader_elector, watch_leader
-from kubeshare.core.policies import Policy
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.core.policies import DEFAULT, Policy
+from kubeshare.core.policies import policy as named_policy
 from kubeshare.core.policies.by_family import by_family
 from kubeshare.core.policies.gpuid_scope import within_gpuid_scope
 from kubeshare.core.policies.indexes import attach_indexes
@@ -60,7 +61,7 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
 
     Args:
         client: the API server.
-        policy: the scheduler's: whether a demand fits, and on a given GPU.
+        policy: the scheduler's: whether a demand would fit.
         placeholder_image: an image with ``sh`` and ``sleep``.
         instance: the name of this replica, for events and for the Lease.
         port: the port of probes and metrics; None for no server.
@@ -81,14 +82,19 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
     program.add_reflector(claims.reflector)
     refused_starts = RefusedStarts(client)
     refused_starts.register(program)
+
+    def in_cluster(policy: Policy) -> Policy:
+        return within_gpuid_scope(
+            informers.quotas.within(by_family(policy)),
+            lambda: informers.configuration.now().gpuid_scope,
+        )
+
     context = Context(
         client=client,
         informers=informers,
         schedulers=program.add_reflector(watch_leader(client, SCHEDULER)),
-        policy=within_gpuid_scope(
-            informers.quotas.within(by_family(policy)),
-            lambda: informers.configuration.now().gpuid_scope,
-        ),
+        policy=in_cluster(policy),
+        on_given_gpu=in_cluster(named_policy(DEFAULT)),
         placeholders=Placeholders(
             client, cluster_state, placeholder_image, events, metrics, claims=claims
         ),
@@ -99,7 +105,12 @@ def device_manager_program(  # noqa: PLR0913 - the command's options
         metrics=metrics,
         wall_clock=wall_clock,
     )
-    informers.keep_ledger(program, Upkeep(partial(attach_indexes, context.policy)))
+
+    def attach(ledger: Ledger) -> None:
+        attach_indexes(context.policy, ledger)
+        attach_indexes(context.on_given_gpu, ledger)
+
+    informers.keep_ledger(program, Upkeep(attach))
     pools = NodePools(cluster_state, context.placeholders, context.idle_times)
     reclaimer = Reclaimer(context, pools)
     PoolController(context, pools, reclaimer).register(program)

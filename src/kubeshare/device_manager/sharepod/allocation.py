@@ -59,7 +59,9 @@ class Allocations:
         self._gpunodes = context.informers.gpunodes.store
         self._leases = context.schedulers.store
         self._configuration = context.configuration
-        self._reservations = Reservations(context.cluster_state, context.policy, self._refusal)
+        self._reservations = Reservations(
+            context.cluster_state, context.on_given_gpu, self._refusal
+        )
         self._pods = pods
         self._prebound = prebound
         self._lost_allocations = lost_allocations
