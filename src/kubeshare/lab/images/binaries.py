@@ -1,6 +1,6 @@
-"""Programs of Kubernetes, containerd, Helm and Kueue, built from Go modules.
+"""Programs of Kubernetes, containerd, Helm, Kueue and Volcano, built from Go modules.
 
-``lab/go/`` has a ``go.mod`` for each of the four (their dependencies disagree).
+``lab/go/`` has a ``go.mod`` for each of the five (their dependencies disagree).
 Kubernetes and etcd become one binary that is chosen by the name it is called
 by; a folder of symbolic links makes it look like eight.
 """
@@ -30,7 +30,13 @@ KUBERNETES_PROGRAMS = (
 )
 _STRIPPED = "-s -w"
 _ENVIRONMENT = {"CGO_ENABLED": "0"}
-_TARGETS = {"kubernetes": ["."], "containerd": ["tool"], "helm": ["tool"], "kueue": ["tool"]}
+_TARGETS = {
+    "kubernetes": ["."],
+    "containerd": ["tool"],
+    "helm": ["tool"],
+    "kueue": ["tool"],
+    "volcano": ["tool"],
+}
 _OF_A_NODE = ("kubernetes", "containerd")
 
 
@@ -124,20 +130,25 @@ def helm(progress: Progress) -> Path:
 
 def kueue(progress: Progress) -> Path:
     """The folder with ``kueue`` and its manifests (``config``), built if need be, for its test."""
+    return _tools("kueue", progress, lambda at: _copy("sigs.k8s.io/kueue", "config", at, progress))
 
-    def copy_manifests(folder: Path) -> None:
-        command = [_go(progress), "list", "-m", "-f", "{{.Dir}}", "sigs.k8s.io/kueue"]
-        done = subprocess.run(
-            command, cwd=SOURCES / "go" / "kueue", check=True, capture_output=True, text=True
-        )
-        module = Path(done.stdout.strip())
-        # Without the modes of the module cache, in which nothing can be removed.
-        shutil.copytree(module / "config", folder / "config", copy_function=shutil.copyfile)
-        copied = folder / "config"
-        for each in (copied, *copied.rglob("*")):
-            each.chmod(0o755 if each.is_dir() else 0o644)
 
-    return _tools("kueue", progress, copy_manifests)
+def volcano(progress: Progress) -> Path:
+    """The folder with Volcano's three programs and its manifests (``installer``), likewise."""
+    module = "volcano.sh/volcano"
+    return _tools("volcano", progress, lambda at: _copy(module, "installer", at, progress))
+
+
+def _copy(module: str, part: str, folder: Path, progress: Progress) -> None:
+    """Copy a folder of the sources of ``folder``'s programs beside these."""
+    command = [_go(progress), "list", "-m", "-f", "{{.Dir}}", module]
+    source = SOURCES / "go" / module.rpartition("/")[2]
+    done = subprocess.run(command, cwd=source, check=True, capture_output=True, text=True)
+    copied = folder / part
+    # Without the modes of the module cache, in which nothing can be removed.
+    shutil.copytree(Path(done.stdout.strip()) / part, copied, copy_function=shutil.copyfile)
+    for each in (copied, *copied.rglob("*")):
+        each.chmod(0o755 if each.is_dir() else 0o644)
 
 
 def _nothing_more(_folder: Path) -> None:
