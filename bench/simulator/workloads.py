@@ -9,6 +9,7 @@ for each workload the means, the mean of the paired differences and its standard
 3 s on an idle machine.
 """
 
+import argparse
 import csv
 import sys
 from pathlib import Path
@@ -78,6 +79,8 @@ def main(folder: Path, path: Path, *, run: bool) -> None:
     """Run what is missing, and print what there is."""
     prefix = "openb_pod_list_"
     workloads = sorted(each.stem.removeprefix(prefix) for each in folder.glob(f"{prefix}*.csv"))
+    if not workloads:
+        sys.exit(f"{folder} has no file {prefix}*.csv: give the folder of the trace's CSV files")
     results = read_results(path)
     todo = [
         (workload, seed, policy)
@@ -94,4 +97,9 @@ def main(folder: Path, path: Path, *, run: bool) -> None:
 
 
 if __name__ == "__main__":
-    main(Path(sys.argv[1]), Path(sys.argv[2]), run="--summary" not in sys.argv)
+    parser = argparse.ArgumentParser(prog="bench.simulator.workloads", description=__doc__)
+    parser.add_argument("folder", type=Path, help="of the trace's CSV files")
+    parser.add_argument("results", type=Path, help="a CSV file, which is continued")
+    parser.add_argument("--summary", action="store_true", help="only print what there is")
+    options = parser.parse_args()
+    main(options.folder, options.results, run=not options.summary)

@@ -26,8 +26,27 @@ from kubeshare.simulator.cluster import SimulatedNode, build_cluster
 from kubeshare.simulator.engine.host_room import HostCapacity
 from kubeshare.simulator.gradient.policy import Gradient, offered
 from kubeshare.simulator.jobs import FOREVER, HostRequest, Job
+from kubeshare.simulator.systems import Setting, system
 from simulator.baselines.every_node import EveryClass, EveryClassByCpus, best_of_every_node
 from simulator.builders import job
+
+
+@pytest.mark.parametrize("name", ["best-fit", "dot-product", "fgd", "first-fit", "gpu-packing"])
+def test_a_job_without_gpus_goes_to_a_node_without_gpus(name: str) -> None:
+    kind = FreeGpu("T4", 16 * GI)
+    nodes = [
+        SimulatedNode(
+            name=node,
+            gpus=gpus,
+            kind=kind,
+            host=HostCapacity(cpu_millis=cpu_millis, memory_bytes=8 * GI),
+        )
+        for node, gpus, cpu_millis in (("cpus", 0, 8000), ("gpus", 2, 2000))
+    ]
+    cluster = build_cluster(nodes, owned=True)
+    chosen = system(name, Setting(0, nodes, lambda _: iter(())))
+    chosen.attach(cluster.ledger, cluster.room)
+    assert chosen.node_for(HostRequest(cpu_millis=4000, memory_bytes=GI)) == "cpus"
 
 
 def random_jobs(random: Random, count: int) -> list[Job]:

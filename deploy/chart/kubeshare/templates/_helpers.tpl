@@ -26,9 +26,9 @@ app.kubernetes.io/name: kubeshare, app.kubernetes.io/instance: {{ quote .Release
 {{- $image := include "kubeshare.image" .root -}}
 {{- $driver := printf "hostPath: {path: %s," (quote .root.Values.driverRoot) -}}
 {{- $labels := printf "  labels: {%s, " (include "kubeshare.common" .root) -}}
-{{- $text := regexReplaceAllLiteral "(?m)^  labels: \\{" .text $labels -}}
-{{- $text | replace "kubeshare-system" .root.Release.Namespace | replace "kubeshare:dev" $image
+{{- $text := .text | replace "kubeshare-system" .root.Release.Namespace | replace "kubeshare:dev" $image
   | replace "hostPath: {path: /run/nvidia/driver," $driver -}}
+{{- regexReplaceAllLiteral "(?m)^  labels: \\{" $text $labels -}}
 {{- end -}}
 
 {{/* A Deployment or DaemonSet with its labels and what the values say of its pods: resources are merged, labels and

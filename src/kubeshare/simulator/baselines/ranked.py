@@ -63,20 +63,18 @@ class Ranking:
 
     def refresh(self) -> None:
         """Rank the shapes that have nodes again."""
-        births, cpu_millis, micros = (
-            self._shapes.births,
-            self._ask.host.cpu_millis,
-            self._ask.micros,
-        )
-        least = max(0, self._ask.count - 1)  # the GPU that has the least left of as many
+        births, cpu_millis = self._shapes.births, self._ask.host.cpu_millis
+        count, micros = self._ask.count, self._ask.micros
         # Most shapes fail here, for less than the rank costs.
         for shape in [
             shape
             for shape in births[self._read :]
             if shape.nodes
             and shape.cpu_millis >= cpu_millis
-            and len(shape.most_first) > least
-            and shape.most_first[least] >= micros
+            and (
+                not count
+                or (len(shape.most_first) >= count and shape.most_first[count - 1] >= micros)
+            )
         ]:
             if shape not in self._listed:
                 placed = self._ranks.get(shape) or self._ranked(shape)

@@ -26,7 +26,7 @@ _ITERATIONS: Final = 70
 """The most iterations, by the patience."""
 
 PATIENT: Final = 200
-"""The patience for a bound that is printed, which half a second may be spent on."""
+"""The patience for a bound that is printed, which a second may be spent on."""
 
 _ENOUGH: Final = 1e-5
 
