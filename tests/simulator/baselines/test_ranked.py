@@ -46,6 +46,7 @@ def test_a_job_without_gpus_goes_to_a_node_without_gpus(name: str) -> None:
     cluster = build_cluster(nodes, owned=True)
     chosen = system(name, Setting(0, nodes, lambda _: iter(())))
     chosen.attach(cluster.ledger, cluster.room)
+    assert chosen.node_for is not None
     assert chosen.node_for(HostRequest(cpu_millis=4000, memory_bytes=GI)) == "cpus"
 
 
