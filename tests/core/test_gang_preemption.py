@@ -1,15 +1,25 @@
 """Preemption for a gang goes in steps, between which others read and change the ledger."""
 
+from typing import Any
+
 import pytest
 
 from core.builders import a_demand, a_device, a_holder, a_node
-from kubeshare.core import gang_preemption
+from kubeshare.core import preemption_search
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
+from kubeshare.core.errors import UnsettledError
 from kubeshare.core.gang import Nearness, place_gang
-from kubeshare.core.gang_preemption import cheapest_for_gang, finish, preempt_in_steps
+from kubeshare.core.gang_preemption import (
+    cheapest_for_gang,
+    fewest_in_steps,
+    finish,
+    preempt_in_steps,
+)
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
+from kubeshare.core.preemption import Preemption
+from kubeshare.core.preemption_search import Steps
 
 LOCALITY = policy("locality")
 GPUS = 12
@@ -35,7 +45,7 @@ def test_each_step_leaves_the_ledger_as_it_was(
     at_once = cheapest_for_gang(
         LOCALITY, ledger, members, needed=4, priority=5, preemptible=PREEMPTIBLE, near=near
     )
-    monkeypatch.setattr(gang_preemption, "LOOKED_AT_ONCE", 1)
+    monkeypatch.setattr(preemption_search, "LOOKED_AT_ONCE", 1)
     search = preempt_in_steps(
         LOCALITY, ledger, members, needed=4, priority=5, preemptible=PREEMPTIBLE, near=near
     )
@@ -51,7 +61,7 @@ def test_each_step_leaves_the_ledger_as_it_was(
 def test_what_leaves_or_comes_between_two_steps_is_taken_into_account(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    monkeypatch.setattr(gang_preemption, "LOOKED_AT_ONCE", 1)
+    monkeypatch.setattr(preemption_search, "LOOKED_AT_ONCE", 1)
     members = [a_demand(f"m{number}", "1") for number in range(4)]
     ledger = full()
     search = preempt_in_steps(
@@ -91,3 +101,150 @@ def test_nobody_is_looked_for_once_too_few_members_are_left() -> None:
     )
     assert finish(search) is None
     assert len(asked) < 10
+
+
+def one_look_a_step(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(preemption_search, "LOOKED_AT_ONCE", 1)
+
+
+def test_a_change_lets_no_step_decide_all_members_again(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The member whose GPU was taken once made that step decide all after it."""
+    one_look_a_step(monkeypatch)
+    asked: list[str] = []
+
+    def counting(ledger: Ledger, demand: Demand) -> Decision:
+        asked.append(demand.uid)
+        return LOCALITY(ledger, demand)
+
+    ledger = full()
+    members = [a_demand(f"m{number}", "1") for number in range(10)]
+    search = preempt_in_steps(
+        counting, ledger, members, needed=10, priority=5, preemptible=PREEMPTIBLE
+    )
+    next(search)
+    of_one_member = len(asked)
+    for _ in range(8):
+        next(search)
+    ledger.release("q0")  # it was to leave for the first member
+    ledger.place(a_demand("other", "1"), "G0")
+    most = 0
+    for _ in range(9):
+        asked.clear()
+        next(search)
+        most = max(most, len(asked))
+    assert most <= 2 * of_one_member
+    found = finish(search)
+    assert found is not None
+    assert len(found.leave) == 10
+    assert "q0" not in found.leave
+
+
+def test_a_search_that_never_settles_is_given_up(monkeypatch: pytest.MonkeyPatch) -> None:
+    one_look_a_step(monkeypatch)
+    ledger = full()
+    members = [a_demand(f"m{number}", "0.4") for number in range(10)]
+    search = preempt_in_steps(
+        LOCALITY, ledger, members, needed=10, priority=5, preemptible=PREEMPTIBLE
+    )
+
+    def disturb() -> None:
+        for number in range(10_000):
+            next(search)
+            for gpu in range(GPUS):
+                ledger.set_device(a_device(f"G{gpu}", a_holder(f"q{gpu}", "1"), index=number))
+
+    with pytest.raises(UnsettledError, match="changed during 32 steps"):
+        disturb()
+
+
+@pytest.mark.parametrize("label", ["affinity", "anti_affinity", "exclusion"])
+def test_a_label_that_comes_between_two_steps_counts(
+    label: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one_look_a_step(monkeypatch)
+    monkeypatch.setattr(preemption_search, "DECIDED_AT_ONCE", 1)
+    held = a_device("A", a_holder("qA", "1"))
+    ledger = Ledger([a_node()], [held, a_device("B", a_holder("qB", "1")), a_device("C")])
+    labelled: dict[str, Any] = {label: "x"}
+    members = [a_demand("m0", "0.5", **labelled), a_demand("m1", "1")]
+    lower = {"qA": 0, "qB": 0}
+    search = preempt_in_steps(LOCALITY, ledger, members, needed=2, priority=1, preemptible=lower)
+    next(search)  # m0 fits on C
+    if label == "affinity":
+        ledger.release("qA")
+        ledger.place(a_demand("other", "0.3", affinity="x"), "A")
+        lower.pop("qA")
+    else:
+        conflicting: dict[str, Any] = {label: "x"} if label == "anti_affinity" else {label: "y"}
+        ledger.place(a_demand("other", "0.3", **conflicting), "C")
+    found = finish(search)
+    leave = () if found is None else found.leave
+    with ledger.what_if():
+        for uid in leave:
+            ledger.release(uid)
+        assert place_gang(LOCALITY, ledger, members, 2).whole
+    assert leave == (() if label == "affinity" else ("qA", "qB"))
+
+
+def test_who_is_necessary_by_arithmetic_is_not_tried() -> None:
+    """Each holder that was to leave once cost a trial of the whole gang."""
+    members = [a_demand(f"m{number}", "1") for number in range(GPUS)]
+    search = preempt_in_steps(
+        LOCALITY, full(), members, needed=GPUS, priority=5, preemptible=PREEMPTIBLE
+    )
+    answers: list[Preemption | None] = []
+
+    def noting() -> Steps[None]:
+        answers.append((yield from search))
+
+    assert len(list(noting())) < GPUS
+    [found] = answers
+    assert found is not None
+    assert set(found.leave) == set(PREEMPTIBLE)
+
+
+def test_the_places_of_a_near_gang_are_tried_without_their_own_holders(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each step once released those of the whole cluster."""
+    released: list[str] = []
+    release = Ledger.release
+
+    def counting(ledger: Ledger, uid: str) -> frozenset[str]:
+        released.append(uid)
+        return release(ledger, uid)
+
+    monkeypatch.setattr(Ledger, "release", counting)
+    members = [a_demand(f"m{number}", "1") for number in range(4)]
+    ledger = full()
+    search = preempt_in_steps(
+        LOCALITY,
+        ledger,
+        members,
+        needed=4,
+        priority=5,
+        preemptible=PREEMPTIBLE,
+        near=Nearness(near="node"),
+    )
+    next(search)
+    for _ in range(GPUS // 4):
+        released.clear()
+        next(search)
+        assert len(released) == 4
+    found = finish(search)
+    assert found is not None
+    assert len(found.leave) == 4
+
+
+def test_what_grew_meanwhile_lets_some_stay() -> None:
+    ledger = full()
+    members = [a_demand(f"m{number}", "1") for number in range(4)]
+    leavers = {f"q{number}": number for number in range(4)}
+    for number in range(3):
+        ledger.add_device(a_device(f"N{number}", node="n0"))
+    found = finish(fewest_in_steps(LOCALITY, ledger, members, needed=4, leavers=leavers))
+    assert found is not None
+    assert (found.leave, found.priority) == (("q0",), 0)
+    ledger.release("q0")
+    gone = fewest_in_steps(LOCALITY, ledger, members, needed=4, leavers={"q0": 0})
+    assert finish(gone) is None

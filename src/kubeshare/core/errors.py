@@ -23,6 +23,10 @@ class LedgerError(Exception):
     """A change would break the rules of the ledger; the ledger is unchanged."""
 
 
+class UnsettledError(Exception):
+    """The ledger has changed too often while a search was paused."""
+
+
 class UnknownPolicyError(LookupError):
     """No placement policy has this name; the message lists those that exist."""
 

@@ -5,34 +5,35 @@ that need not leave are taken out again, those of the highest priority first: wi
 the rest the gang would not start. If the members have to be near each other, this is done in each
 of some places where they would fit without the holders, and the cheapest set is taken.
 
-All is tried on the ledger itself, which others read between two steps. So each step undoes what it
-did, and the next one does it again as decided. If the ledger changes between two steps, what holds
-no more is decided anew: the answer is then one that was right for some member when it was decided.
+The ledger may change between two steps: :mod:`kubeshare.core.preemption_search` says what follows.
+Whoever evicts the holders first looks whether the gang fits without them.
 """
 
-from collections.abc import Callable, Collection, Container, Generator, Iterator, Mapping, Sequence
-from typing import Final, NamedTuple, TypeAlias, TypeVar
+from collections.abc import Collection, Container, Iterator, Mapping, Sequence
+from typing import Final, TypeVar
 
-from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import Change, leave_clauses
-from kubeshare.core.errors import LedgerError
-from kubeshare.core.gang import GangPlacement, Nearness, fitting_scopes, placements
+from kubeshare.core.gang import GangPlacement, Nearness, likely_scopes, placements
+from kubeshare.core.gang.one_order import OneOrder
 from kubeshare.core.gang.scopes import Scope
+from kubeshare.core.ledger.index.node_devices import NodeDevices
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
-from kubeshare.core.preemption import Preemption, cheapest_preemption
+from kubeshare.core.preemption import Preemption
+from kubeshare.core.preemption_search import (
+    PreemptionSearch,
+    Prepare,
+    Steps,
+    hide_nothing,
+    release,
+    without,
+)
 
 SCOPES: Final = 8
 """The places that are compared for a gang whose members have to be near each other."""
-DECIDED_AT_ONCE: Final = 128
-"""Members that are placed in a step, beside those of earlier steps that are placed again."""
-LOOKED_AT_ONCE: Final = 512
-"""GPUs that are looked at in a step for holders to evict; for one member, all are."""
 
 T = TypeVar("T")
-Steps: TypeAlias = Generator[None, None, T]
-"""A search that can be paused after each step, and returns its answer at the end."""
 
 
 def finish(steps: Steps[T]) -> T:
@@ -54,6 +55,7 @@ def preempt_in_steps(  # noqa: PLR0913 - all are inputs of one question
     priority: int,
     preemptible: Mapping[str, int],
     near: Nearness | None = None,
+    prepare: Prepare = hide_nothing,
 ) -> Steps[Preemption | None]:
     """Holders whose eviction lets enough members of a gang fit.
 
@@ -65,29 +67,59 @@ def preempt_in_steps(  # noqa: PLR0913 - all are inputs of one question
         priority: the priority of the gang.
         preemptible: as in :func:`kubeshare.core.preemption.cheapest_preemption`.
         near: how near each other the members must be.
+        prepare: hides in each step the places that no member may use.
 
     Returns:
         None if no such set was found.
+
+    Raises:
+        UnsettledError: the ledger has changed too often between the steps.
     """
     lower = {uid: value for uid, value in preemptible.items() if value < priority}
     if near is None or not near.binds:
-        return (yield from _Search(policy, ledger, members, needed=needed, lower=lower).run())
+        search = PreemptionSearch(
+            policy, ledger, members, needed=needed, lower=lower, prepare=prepare
+        )
+        return (yield from search.run())
     if not lower:
         return None
-    scopes: list[Scope] = []
-    looking = fitting_scopes(policy, ledger, members, needed, near)
-    for scope in _without(ledger, lower, looking):
-        scopes += [scope] if scope else []
-        if len(scopes) == SCOPES:
-            break
-        yield
+    looking = _Scopes(
+        policy, ledger, members, needed=needed, near=near, lower=lower, prepare=prepare
+    )
+    scopes = yield from looking.run()
     sets: list[Preemption] = []
     for scope in scopes:
         inside = [scope.narrow(each) for each in members]
-        search = _Search(policy, ledger, inside, needed=needed, lower=lower, scope=scope)
+        hide = _confined(scope, prepare)
+        search = PreemptionSearch(policy, ledger, inside, needed=needed, lower=lower, prepare=hide)
         chosen = yield from search.run()
         sets += [chosen] if chosen else []
+        yield
     return min(sets, key=lambda each: (each.priority, len(each.leave), each.leave), default=None)
+
+
+def fewest_in_steps(  # noqa: PLR0913 - as above
+    policy: Policy,
+    ledger: Ledger,
+    members: Sequence[Demand],
+    *,
+    needed: int,
+    leavers: Mapping[str, int],
+    near: Nearness | None = None,
+    prepare: Prepare = hide_nothing,
+) -> Steps[Preemption | None]:
+    """Those of some holders who still have to leave after the ledger has changed.
+
+    ``leavers`` are their uids and priorities: without all of them, enough members fit. The other
+    arguments are those of :func:`preempt_in_steps`.
+
+    Returns:
+        None if all of them have left.
+    """
+    search = PreemptionSearch(
+        policy, ledger, members, needed=needed, lower=leavers, prepare=prepare, near=near
+    )
+    return (yield from search.fewest(leavers))
 
 
 def cheapest_for_gang(  # noqa: PLR0913 - as above
@@ -155,21 +187,19 @@ def placements_without(  # noqa: PLR0913 - as above
     *,
     needed: int,
     near: Nearness | None = None,
+    prepare: Prepare = hide_nothing,
 ) -> Iterator[GangPlacement]:
     """The answers of :func:`kubeshare.core.gang.placements` once some holders have left."""
-    yield from _without(ledger, leavers, placements(policy, ledger, members, needed, near))
+    steps = placements(policy, ledger, members, needed, near)
+    yield from without(ledger, leavers, steps, prepare)
 
 
-class _Turn(NamedTuple):
-    """A placed member, and the holders that leave for it."""
+class _Scopes:
+    """The scopes where a gang that has to be near would fit without the holders of lower priority.
 
-    leave: tuple[str, ...]
-    demand: Demand
-    decision: Decision
-
-
-class _Search:
-    """The cheapest set of holders in a scope, or wherever the policy places the members."""
+    They are listed without all those holders; in each, the gang is tried without those that hold
+    something there, and without those whose label an affinity may mean.
+    """
 
     def __init__(  # noqa: PLR0913 - as above
         self,
@@ -178,125 +208,60 @@ class _Search:
         members: Sequence[Demand],
         *,
         needed: int,
-        lower: Mapping[str, int],
-        scope: Scope | None = None,
+        near: Nearness,
+        lower: Collection[str],
+        prepare: Prepare,
     ) -> None:
         self._policy = policy
         self._ledger = ledger
         self._members = members
         self._needed = needed
+        self._near = near
         self._lower = lower
-        self._scope = scope
-        self._turns: list[_Turn] = []
-        self._tried = 0
-        self._misses = 0
+        self._prepare = prepare
+        self._labelled: set[str] = set()
 
-    def run(self) -> Steps[Preemption | None]:
-        """See :func:`preempt_in_steps`."""
-        leavers = yield from self._one_by_one()
-        for uid in sorted(leavers, key=lambda uid: (-self._lower[uid], uid)):
-            if (yield from self._fits_without(leavers - {uid})):
-                leavers.discard(uid)
-        leavers = set(filter(self._ledger.held_by, leavers))
-        if not leavers:
-            return None
-        return Preemption(
-            leave=tuple(sorted(leavers)),
-            priority=max(self._lower[uid] for uid in leavers),
-            words=leave_clauses(self._ledger, leavers, self._members[0]),
-        )
-
-    def _one_by_one(self) -> Steps[set[str]]:
-        """The holders evicted for one member after another; none if too few members fit."""
-        while not self._decided:
-            if self._tried:
-                yield
-            with self._ledger.what_if():
-                self._confine()
-                self._step()
-        if len(self._turns) < self._needed:
-            return set()
-        return {uid for turn in self._turns for uid in turn.leave}
-
-    @property
-    def _decided(self) -> bool:
-        """Whether enough members are placed, or too few can be."""
-        spare = len(self._members) - self._needed
-        return len(self._turns) >= self._needed or self._misses > spare
-
-    def _step(self) -> None:
-        """Place the members of earlier steps again, and decide the next ones."""
-        earlier, self._turns = self._turns, []
-        for turn in earlier:
-            self._again(turn)
-        looks = max(1, LOOKED_AT_ONCE // max(1, len(self._ledger.devices)))
-        for demand in self._members[self._tried : self._tried + DECIDED_AT_ONCE]:
-            looks -= self._decide(demand)
-            self._tried += 1
-            if not looks or self._decided:
+    def run(self) -> Steps[list[Scope]]:
+        """The first :data:`SCOPES` of them."""
+        if any(demand.affinity for demand in self._members):
+            holders = (each for device in self._ledger.devices.values() for each in device.holders)
+            self._labelled = {each.demand for each in holders if each.affinity}
+        with self._ledger.what_if():
+            self._prepare(self._ledger)
+            release(self._ledger, self._lower)
+            members, needed = self._members, self._needed
+            listed = likely_scopes(self._policy, self._ledger, members, needed, self._near)
+        yield
+        found: list[Scope] = []
+        for scope in listed:
+            found += [scope] if (yield from self._fits(scope)) else []
+            if len(found) == SCOPES:
                 break
+        return found
 
-    def _again(self, turn: _Turn) -> None:
-        _release(self._ledger, turn.leave)
-        try:
-            commit(self._ledger, turn.demand, turn.decision)
-        except LedgerError:  # the ledger has changed since
-            self._decide(turn.demand, turn.leave)
-        else:
-            self._turns.append(turn)
-
-    def _decide(self, demand: Demand, leave: tuple[str, ...] = ()) -> bool:
-        """Place a member; whether holders to evict were looked for."""
-        decision = self._policy(self._ledger, demand)
-        looked = decision.outcome != "bound"
-        if looked:
-            # All in the mapping are of a lower priority.
-            above = max(self._lower.values(), default=0) + 1
-            found = cheapest_preemption(
-                self._policy, self._ledger, demand, priority=above, preemptible=self._lower
-            )
-            if found is None:
-                self._misses += 1
-                return looked
-            _release(self._ledger, found.leave)
-            leave += found.leave
-            decision = self._policy(self._ledger, demand)
-        commit(self._ledger, demand, decision)
-        self._turns.append(_Turn(leave, demand, decision))
-        return looked
-
-    def _fits_without(self, leavers: Collection[str]) -> Steps[bool]:
-        tried = placements(self._policy, self._ledger, self._members, self._needed)
-        for placement in _without(self._ledger, leavers, tried, self._confine):
-            if placement.whole:
-                return True
+    def _fits(self, scope: Scope) -> Steps[bool]:
+        misses = len(self._members) - self._needed
+        trial = OneOrder(self._policy, self._ledger, self._members, scope, misses)
+        while not trial.done:
+            with self._ledger.what_if():
+                self._prepare(self._ledger)
+                release(self._ledger, self._in_the_way(scope))
+                trial.step()
             yield
-        return False
+        return trial.placement.room_for >= self._needed
 
-    def _confine(self) -> None:
-        if self._scope is not None:
-            self._scope.confine(self._ledger)
-
-
-def _without(
-    ledger: Ledger,
-    leavers: Collection[str],
-    steps: Iterator[T],
-    prepare: Callable[[], object] = lambda: None,
-) -> Iterator[T]:
-    """What each step of a search finds once some holders have left."""
-    while True:
-        with ledger.what_if():
-            prepare()
-            _release(ledger, leavers)
-            try:
-                found = next(steps)
-            except StopIteration:
-                return
-        yield found
+    def _in_the_way(self, scope: Scope) -> set[str]:
+        devices = self._ledger.index(NodeDevices)
+        there = (device for name in scope.nodes for device in devices.on(name))
+        uids = {holder.demand for device in there for holder in device.holders}
+        return {uid for uid in uids | self._labelled if uid in self._lower}
 
 
-def _release(ledger: Ledger, uids: Collection[str]) -> None:
-    """Release those that still hold something."""
-    for uid in filter(ledger.held_by, uids):
-        ledger.release(uid)
+def _confined(scope: Scope, prepare: Prepare) -> Prepare:
+    """What hides the places outside a scope, too."""
+
+    def hide(ledger: Ledger) -> None:
+        prepare(ledger)
+        scope.confine(ledger)
+
+    return hide

@@ -8,8 +8,8 @@ import pytest
 from core.builders import a_demand, a_device, a_holder, a_node
 from core.clusters import POLICIES, Asker, Cluster
 from core.gang.clusters import a_cluster, in_order, some_members
-from kubeshare.core.demand import Share
-from kubeshare.core.gang.room import Room
+from kubeshare.core.demand import Demand, Share
+from kubeshare.core.gang.room import Room, necessary
 from kubeshare.core.gang.scopes import Scope
 from kubeshare.core.ledger.holder import MAX_HOLDERS
 from kubeshare.core.ledger.ledger import Ledger
@@ -72,3 +72,25 @@ def test_a_member_with_several_shares_takes_one_holder_for_each() -> None:
     member = a_demand("m", "0", shares=shares, memory=0)
     assert Room(ledger, [member]).on_node("n1") == 3
     assert Room(ledger, [a_demand("m", "0.5", count=3)]).on_node("n1") == 2
+
+
+def test_without_who_is_necessary_too_few_fit() -> None:
+    source, found = random.Random(23), 0
+    for _ in range(60):
+        ledger, (member, *_) = a_cluster(source), some_members(source, 1)
+        alike = [msgspec.structs.replace(member, uid=f"x{number}") for number in range(32)]
+        holders = {each.demand for device in ledger.devices.values() for each in device.holders}
+        leavers = {uid for uid in holders if source.random() < 0.7}
+
+        def fit(leaving: set[str], ledger: Ledger = ledger, alike: list[Demand] = alike) -> int:
+            with ledger.what_if():
+                for uid in leaving:
+                    ledger.release(uid)
+                return in_order(policy("locality"), ledger, alike).room_for
+
+        needed, before = fit(leavers), ledger.snapshot().devices
+        chosen = necessary(ledger, alike, needed, leavers)
+        assert ledger.devices == before
+        assert not any(fit(leavers - {uid}) >= needed for uid in chosen)
+        found += len(chosen)
+    assert found > 10

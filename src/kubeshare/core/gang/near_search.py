@@ -133,23 +133,12 @@ class NearSearch:
         return msgspec.structs.replace(self._best, placed=(), unplaced=best)
 
 
-def fitting_scopes(
+def likely_scopes(
     policy: Policy, ledger: Ledger, members: Sequence[Demand], needed: int, near: Nearness
-) -> Iterator[Scope | None]:
-    """Some scopes in which a gang that has to be near fits, in the given order of its members.
-
-    None after each step of the search; the ledger may change between two. The first :data:`SCOPES`
-    scopes with room are looked at.
-    """
+) -> list[Scope]:
+    """The first :data:`SCOPES` scopes in which a gang that has to be near might fit."""
     found = Scopes(policy, ledger, _one_of_each(members), near, needed)
-    misses = max(0, len(members) - needed)
-    for scope in islice(found, SCOPES):
-        trial = OneOrder(policy, ledger, members, scope, misses)
-        while not trial.done:
-            trial.step()
-            yield None
-        if trial.placement.room_for >= needed:
-            yield scope
+    return list(islice(found, SCOPES))
 
 
 def _one_of_each(members: Iterable[Demand]) -> list[Demand]:

@@ -6,7 +6,7 @@ has room for too few, whatever the policy; for members that ask for the same, wi
 the number that fit.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 
 from kubeshare.core.constraints.checks import takes_holders
 from kubeshare.core.demand import Demand
@@ -42,6 +42,14 @@ class Room:
 
     def on_gpus(self, devices: Iterable[Device], free: Iterable[FreeGpu] = ()) -> int:
         """How many members fit on these devices and free GPUs at most."""
+        return self.members_of(self.holders_on(devices, free))
+
+    def members_of(self, holders: int) -> int:
+        """How many members so many holders are at most."""
+        return holders // self._holders
+
+    def holders_on(self, devices: Iterable[Device], free: Iterable[FreeGpu] = ()) -> int:
+        """How many more holders these devices and free GPUs take at most."""
         holders = sum([self._holders_on_new(kind) for kind in free])
         total = compute = memory = -1
         for device in devices:
@@ -59,7 +67,7 @@ class Room:
             most = MAX_HOLDERS - len(device.holders)
             most = min(most, compute_left // compute) if compute else most
             holders += min(most, memory_left // memory) if memory else most
-        return holders // self._holders
+        return holders
 
     def _holders_on_new(self, kind: FreeGpu) -> int:
         if not self._suits(kind.model):
@@ -79,3 +87,47 @@ class Room:
             memory = min([share.memory.on(total) for share in self._shares], default=0)
             known = self._least[total] = compute, memory
         return known
+
+
+def allowed_nodes(ledger: Ledger, members: Collection[Demand]) -> set[str]:
+    """The nodes that some member may use."""
+    if any(demand.nodes is None for demand in members):
+        return set(ledger.nodes)
+    return {name for demand in members for name in demand.nodes or () if name in ledger.nodes}
+
+
+def necessary(
+    ledger: Ledger, members: Sequence[Demand], needed: int, leavers: Collection[str]
+) -> set[str]:
+    """Holders of which each has to leave, whoever of the others does, for enough members to fit.
+
+    There may be more of them: arithmetic alone decides.
+
+    Args:
+        ledger: unchanged afterwards.
+        members: those that are not placed.
+        needed: how many of them have to fit.
+        leavers: the uids of the holders, which hold something.
+    """
+    held = {uid: [ledger.devices[each] for each in ledger.held_by(uid)] for uid in leavers}
+    names, room = allowed_nodes(ledger, members), Room(ledger, members)
+    with ledger.what_if():
+        for uid in held:
+            ledger.release(uid)
+        on = ledger.index(NodeDevices).on
+        most = sum([room.holders_on(on(name), ledger.nodes[name].free) for name in names])
+
+        def lost(before: Device, uid: str) -> int:
+            """How many holders fewer a device takes if one holder stays."""
+            if before.node not in names:
+                return 0
+            stays = gone = ledger.devices[before.id]
+            for holder in before.holders:
+                stays = stays.with_holder(holder) if holder.demand == uid else stays
+            return room.holders_on([gone]) - room.holders_on([stays])
+
+        return {
+            uid
+            for uid, devices in held.items()
+            if room.members_of(most - sum([lost(each, uid) for each in devices])) < needed
+        }

@@ -17,7 +17,7 @@ import msgspec
 from kubeshare.core.decision import Decision, LazyReasons
 from kubeshare.core.demand import Demand
 from kubeshare.core.gang.nearness import Nearness
-from kubeshare.core.gang.room import Room
+from kubeshare.core.gang.room import Room, allowed_nodes
 from kubeshare.core.ledger.device import Device, FreeGpu, Node, SelectableGpu
 from kubeshare.core.ledger.index.node_devices import NodeDevices
 from kubeshare.core.ledger.ledger import Ledger
@@ -139,7 +139,7 @@ class Scopes:
         self._room = Room(ledger, tuple(members))
         self._home = {device.node for device in near.home(ledger)}
         fixed = bool(self._home) and near.binds
-        names = self._home if fixed else _allowed(ledger, members) | self._home
+        names = self._home if fixed else allowed_nodes(ledger, members) | self._home
         self.rooms = {name: self._most(name, wanted) for name in names}
         some = max(self.rooms.values(), default=0) >= wanted
         self._wanted = wanted if some or not near.binds else 0
@@ -219,13 +219,6 @@ class Scopes:
         for under_one in found:
             if taken <= under_one:
                 yield Scope(frozenset([name]), under_one)
-
-
-def _allowed(ledger: Ledger, members: Collection[Demand]) -> set[str]:
-    """The nodes that some member may use."""
-    if any(demand.nodes is None for demand in members):
-        return set(ledger.nodes)
-    return {name for demand in members for name in demand.nodes or () if name in ledger.nodes}
 
 
 def wide_scopes(
