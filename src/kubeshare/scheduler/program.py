@@ -140,6 +140,7 @@ def scheduler_program(  # noqa: PLR0913 - its options
         nominations=nominations,
         configuration=informers.configuration,
         events=events,
+        kinds=kinds,
     )
     context = SchedulingContext(
         policy=policy,

@@ -3,6 +3,7 @@
 import pytest
 
 from core.builders import a_demand, a_device, a_holder, a_node
+from kubeshare.core.gang_preemption import finish, preempt_in_steps
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.scheduler.preemption.nominations import MAX_NOMINATIONS, Nomination, Nominations
@@ -58,6 +59,36 @@ def test_a_vgpu_that_goes_leaves_the_place_to_a_free_gpu_of_its_node(*, there: b
     assert ledger == Ledger([a_node(free=1)], devices)
     two = Ledger([a_node(free=2)], devices)
     assert keeps(two, a_demand("low")).outcome == "bound"
+
+
+def test_a_place_is_hidden_once_for_many_decisions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """In a step of a search for whom to evict, which asks the policy for each member."""
+    marked: list[str] = []
+    mark = Ledger.mark
+
+    def counting(ledger: Ledger, device_id: str, *, fenced: bool) -> None:
+        marked.append(device_id)
+        mark(ledger, device_id, fenced=fenced)
+
+    monkeypatch.setattr(Ledger, "mark", counting)
+    devices = [a_device("A"), *[a_device(name, a_holder(f"q{name}", "1")) for name in "BC"]]
+    ledger = Ledger([a_node()], devices)
+    members = [a_demand(f"low-{number}", "1") for number in range(2)]
+    search = preempt_in_steps(
+        LOCALITY,
+        ledger,
+        members,
+        needed=2,
+        priority=1,
+        preemptible={"qB": 0, "qC": 0},
+        prepare=keeping(a_place()).hiding(["low-0", "low-1"], 1, 0.0),
+    )
+    next(search)
+    assert marked == ["A"]
+    assert not ledger.devices["A"].fenced
+    found = finish(search)
+    assert found is not None
+    assert found.leave == ("qB", "qC")
 
 
 def test_a_place_that_is_dropped_is_anybodys() -> None:

@@ -6,6 +6,7 @@ higher priority may still get it.
 """
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from typing import Final
 
 import msgspec
@@ -93,6 +94,11 @@ class Nominations:
         against = self._against(frozenset(uids), priority)
         return _WithoutReserved(policy, against) if against else policy
 
+    def hiding(self, uids: Iterable[str], priority: int, now: float) -> Callable[[Ledger], object]:
+        """Hides what is reserved against these demands in a ledger, which the caller restores."""
+        self._expire(now)
+        return partial(_hide, self._against(frozenset(uids), priority))
+
     def _against(self, uids: frozenset[str], priority: int) -> list[Nomination]:
         return [
             nomination
@@ -113,23 +119,32 @@ class _WithoutReserved:
         self._nominations = nominations
 
     def __call__(self, ledger: Ledger, demand: Demand) -> Decision:
-        reserved: dict[str, str] = {}
         with ledger.what_if():
-            for nomination in self._nominations:
-                owner = nomination.owner_for(demand.namespace)
-                words = f"kept for {owner} of priority {nomination.priority}"
-                for device_id, name in nomination.devices.items():
-                    device, node = ledger.devices.get(device_id), ledger.nodes.get(name)
-                    if device is not None and not device.fenced:
-                        ledger.mark(device_id, fenced=True)
-                        reserved[device.path] = words
-                    elif node is not None and node.free:
-                        ledger.set_free(name, node.free[:-1])
-                        reserved[name] = words
+            reserved = _hide(self._nominations, ledger)
             decision = self._policy(ledger, demand)
 
+        def reason(place: str, known: str) -> str:
+            if place not in reserved:
+                return known
+            owner = reserved[place].owner_for(demand.namespace)
+            return f"kept for {owner} of priority {reserved[place].priority}"
+
         def reasons() -> dict[str, str]:
-            known = decision.reasons
-            return {place: reserved.get(place, known[place]) for place in known}
+            return {place: reason(place, known) for place, known in decision.reasons.items()}
 
         return msgspec.structs.replace(decision, reasons=LazyReasons(reasons))
+
+
+def _hide(nominations: Iterable[Nomination], ledger: Ledger) -> dict[str, Nomination]:
+    """Fence the room of nominations; the vGPUs and nodes where room is reserved."""
+    reserved: dict[str, Nomination] = {}
+    for nomination in nominations:
+        for device_id, name in nomination.devices.items():
+            device, node = ledger.devices.get(device_id), ledger.nodes.get(name)
+            if device is not None and not device.fenced:
+                ledger.mark(device_id, fenced=True)
+                reserved[device.path] = nomination
+            elif node is not None and node.free:
+                ledger.set_free(name, node.free[:-1])
+                reserved[name] = nomination
+    return reserved

@@ -9,7 +9,7 @@ a nomination.
 """
 
 import asyncio
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, structs
@@ -21,11 +21,13 @@ from kubeshare.api.state.vgpu_store import StaleDecisionError
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import SHAREPODS, VGPU
 from kubeshare.core.demand import Demand
+from kubeshare.core.errors import UnsettledError
 from kubeshare.core.gang import GangPlacement, Nearness
-from kubeshare.core.gang_preemption import placements_without, preempt_in_steps
+from kubeshare.core.gang_preemption import fewest_in_steps, placements_without, preempt_in_steps
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
 from kubeshare.core.preemption import Preemption
+from kubeshare.core.preemption_search import Prepare, Steps
 from kubeshare.kube.cache.store import DELETED, Change, Store
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ConflictError, NotFoundError, TooManyRequestsError
@@ -34,7 +36,7 @@ from kubeshare.kube.controller.events import ObjectReference, reference
 from kubeshare.scheduler.events import Events
 from kubeshare.scheduler.preemption.nominations import NOMINATION_SECONDS, Nomination, Nominations
 from kubeshare.scheduler.preemption.victims import Victim, demand_uid, is_marked, victims_of
-from kubeshare.scheduler.requesters.base import Requester
+from kubeshare.scheduler.requesters.base import Requester, RequesterKind
 
 MAX_VICTIM_SETS: Final = 8
 """How many sets of pods are tried if disruption budgets refuse."""
@@ -83,6 +85,7 @@ class Preemptor:
         nominations: reserves the room.
         configuration: says whether preemption is allowed.
         events: reports to both sides.
+        kinds: finds requesters, by the kind of object.
     """
 
     def __init__(  # noqa: PLR0913 - its collaborators
@@ -95,6 +98,7 @@ class Preemptor:
         nominations: Nominations,
         configuration: DynamicConfiguration,
         events: Events,
+        kinds: Mapping[str, RequesterKind],
     ) -> None:
         self._client = client
         self._policy = policy
@@ -103,6 +107,7 @@ class Preemptor:
         self._nominations = nominations
         self._configuration = configuration
         self._events = events
+        self._kinds = kinds
         pods.add_index(_MARKED, _marked)
         pods.add_index(_DEMAND, _demand_of_marked)
 
@@ -141,7 +146,10 @@ class Preemptor:
                 return RequeueAfter(left)
         if self._nominations.full(now):
             return RequeueAfter(RETRY_SECONDS)
-        return await self._choose(request)
+        try:
+            return await self._choose(request)
+        except UnsettledError:
+            return RequeueAfter(RETRY_SECONDS)
 
     async def _choose(self, request: RoomRequest) -> RequeueAfter | None:
         """Evict the cheapest set of pods that makes room and that disruption budgets allow."""
@@ -149,7 +157,7 @@ class Preemptor:
         growths = self._cluster_state.growths
         refused = False
         for _ in range(MAX_VICTIM_SETS):
-            found = await self._cheapest(request, victims.values())
+            found = await self._cheapest(request, victims)
             if found is None:
                 break
             if self._cluster_state.growths != growths:
@@ -157,9 +165,10 @@ class Preemptor:
                 growths = self._cluster_state.growths
                 if (await self._placement(request)).whole:
                     return RequeueAfter(0)
+                found = await self._fewest(request, found, victims)
             protected = await self._protected([victims[uid] for uid in found.leave])
             if not protected:
-                return await self._preempt(request, found, victims)
+                return await self._preempt(request, found)
             refused = True
             for uid in protected:
                 del victims[uid]
@@ -186,25 +195,59 @@ class Preemptor:
             self._nominations.add(nomination)
         return max(0.0, (nomination.left_at or now) + SETTLE_SECONDS - now)
 
-    async def _cheapest(self, request: RoomRequest, victims: Iterable[Victim]) -> Preemption | None:
-        """The cheapest set of victims, with pauses: for a large gang it takes seconds.
+    async def _cheapest(
+        self, request: RoomRequest, victims: Mapping[str, Victim]
+    ) -> Preemption | None:
+        """The cheapest set of victims.
 
         Raises:
             StaleDecisionError: the ledger was built anew.
         """
-        priorities = {victim.uid: victim.priority for victim in victims}
         ledger = self._cluster_state.ledger()
-        now = asyncio.get_running_loop().time()
-        policy = self._nominations.policy(self._policy, request.uids, request.priority, now)
         search = preempt_in_steps(
-            policy,
+            self._policy,
             ledger,
             request.demands,
             needed=request.needed,
             priority=request.priority,
-            preemptible=priorities,
+            preemptible={uid: victim.priority for uid, victim in victims.items()},
             near=request.near,
+            prepare=self._hiding(request),
         )
+        return await self._finished(search, ledger)
+
+    async def _fewest(
+        self, request: RoomRequest, found: Preemption, victims: Mapping[str, Victim]
+    ) -> Preemption:
+        """Those of the victims who still have to leave.
+
+        Raises:
+            StaleDecisionError: the ledger was built anew, or all of them have left.
+        """
+        ledger = self._cluster_state.ledger()
+        search = fewest_in_steps(
+            self._policy,
+            ledger,
+            request.demands,
+            needed=request.needed,
+            leavers={uid: victims[uid].priority for uid in found.leave},
+            near=request.near,
+            prepare=self._hiding(request),
+        )
+        fewest = await self._finished(search, ledger)
+        if fewest is None:
+            raise StaleDecisionError("all that were to be evicted have left")
+        return fewest
+
+    def _hiding(self, request: RoomRequest) -> Prepare:
+        """Hides the room that is reserved for others."""
+        now = asyncio.get_running_loop().time()
+        return self._nominations.hiding(request.uids, request.priority, now)
+
+    async def _finished(
+        self, search: Steps[Preemption | None], ledger: Ledger
+    ) -> Preemption | None:
+        """The answer of a search, with pauses: for a large gang it takes seconds."""
         while True:
             try:
                 next(search)
@@ -231,17 +274,19 @@ class Preemptor:
                 continue  # the pod is gone
         return protected
 
-    async def _preempt(
-        self, request: RoomRequest, found: Preemption, victims: Mapping[str, Victim]
-    ) -> RequeueAfter:
-        devices = await self._devices(request, found)
+    async def _preempt(self, request: RoomRequest, found: Preemption) -> RequeueAfter:
+        """Evict victims, if the demands fit without them as everything is now."""
+        placement = await self._placement(request, found.leave)
+        if not placement.whole:
+            return RequeueAfter(RETRY_SECONDS)
+        victims = self._current_victims(request, found)
         now = asyncio.get_running_loop().time()
         nomination = Nomination(
             owner=request.owner,
             namespace=request.demands[0].namespace,
             uids=request.uids,
             priority=request.priority,
-            devices=devices,
+            devices=_devices(placement),
             victims=frozenset(found.leave),
             to_evict=tuple(found.leave),
             until=now + NOMINATION_SECONDS,
@@ -249,6 +294,32 @@ class Preemptor:
         self._nominations.add(nomination)
         self._events.preempting(request.requesters[0], found.words, found.priority)
         return await self._evict(nomination, victims)
+
+    def _current_victims(self, request: RoomRequest, found: Preemption) -> Mapping[str, Victim]:
+        """The victims as they are now, after others have run.
+
+        Raises:
+            StaleDecisionError: one of them must not be evicted any more, or a requester does not
+                wait.
+        """
+        victims = self._victims()
+        if not self._configuration.now().preemption:
+            raise StaleDecisionError("preemption is not allowed any more")
+        for uid in found.leave:
+            victim = victims.get(uid)
+            if victim is None or victim.priority >= request.priority:
+                raise StaleDecisionError(f"the holder {uid} must not be evicted any more")
+        for requester in request.requesters:
+            if not self._waits(requester):
+                raise StaleDecisionError(f"{requester.key} does not wait any more")
+        return victims
+
+    def _waits(self, requester: Requester) -> bool:
+        """Whether a requester is still there and not placed."""
+        now = self._kinds[requester.key.kind].get(requester.key.key)
+        if now is None or now.uid != requester.uid:
+            return False
+        return not (now.finished or now.deleting or now.decided)
 
     async def _evict(self, nomination: Nomination, victims: Mapping[str, Victim]) -> RequeueAfter:
         """Evict the victims that have not been evicted yet.
@@ -272,27 +343,35 @@ class Preemptor:
             self._nominations.add(structs.replace(nomination, to_evict=left))
         return RequeueAfter(nomination.until - asyncio.get_running_loop().time())
 
-    async def _devices(self, request: RoomRequest, found: Preemption) -> dict[str, str]:
-        """Name -> node of the vGPUs that the demands get once the victims are gone."""
-        placement = await self._placement(request, found.leave)
-        return {
-            device_id: placed.decision.node
-            for placed in placement.placed
-            for device_id in placed.decision.devices
-            if placed.decision.node is not None
-        }
-
     async def _placement(self, request: RoomRequest, leave: Collection[str] = ()) -> GangPlacement:
         """Where the demands are placed once these holders have left."""
         ledger = self._cluster_state.ledger()
         demands, needed, near = request.demands, request.needed, request.near
         placement = GangPlacement(room_for=0)
-        answers = placements_without(leave, self._policy, ledger, demands, needed=needed, near=near)
+        answers = placements_without(
+            leave,
+            self._policy,
+            ledger,
+            demands,
+            needed=needed,
+            near=near,
+            prepare=self._hiding(request),
+        )
         for placement in answers:
             if placement.whole:
                 break
             await self._pause(ledger)
         return placement
+
+
+def _devices(placement: GangPlacement) -> dict[str, str]:
+    """Name -> node of the vGPUs of a placement."""
+    return {
+        device_id: placed.decision.node
+        for placed in placement.placed
+        for device_id in placed.decision.devices
+        if placed.decision.node is not None
+    }
 
 
 def _marked(pod: Pod) -> list[str]:

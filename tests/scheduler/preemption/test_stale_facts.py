@@ -1,0 +1,187 @@
+"""What changes while the search for victims is paused: nobody is evicted for what was."""
+
+from collections.abc import Callable
+
+import pytest
+
+from expectations.pods import expect_running
+from fakes.cluster import FakeCluster, run_scenario
+from kubeshare.api.types.v1 import SHAREPODS
+from kubeshare.core.gang import GangPlacement
+from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.kube.resources import PODS
+from kubeshare.scheduler.preemption.preemption import Preemptor
+from kubeshare.simulator.control import until
+from scheduler.gang.gangs import labels
+from scheduler.preemption.test_preemption import MARKED, evicted, high
+
+
+def between_steps(
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[], object],
+    seen: Callable[[Preemptor], bool],
+    at: int = 1,
+) -> list[int]:
+    """Change the cluster in a pause of the first search; a number is added for each pause."""
+    calls: list[int] = []
+    pause = Preemptor._pause
+
+    async def patched(self: Preemptor, ledger: Ledger) -> None:
+        calls.append(1)
+        if len(calls) == at:
+            change()
+            await until(lambda: seen(self))
+        await pause(self, ledger)
+
+    monkeypatch.setattr(Preemptor, "_pause", patched)
+    return calls
+
+
+async def two_low_ones(cluster: FakeCluster) -> None:
+    cluster.configure(preemption=True)
+    cluster.start()
+    for name in ("low1", "low2"):
+        cluster.plain(name, "1", annotations=MARKED)
+        await expect_running(cluster, name)
+
+
+async def a_gang_of_two(cluster: FakeCluster, calls: list[int]) -> None:
+    for name in "ab":
+        cluster.share(name, "1", labels={**labels(2), **high()})
+    await cluster.until(lambda: calls)
+    await cluster.quiet(10)
+
+
+def marked(preemptor: Preemptor) -> int:
+    return len(preemptor._pods.by_index("preemptible", "true"))
+
+
+def test_a_pod_that_may_not_be_evicted_any_more_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(cluster: FakeCluster) -> None:
+        def unmark() -> None:
+            cluster.server.change(
+                PODS,
+                "low1",
+                "default",
+                lambda pod: pod["metadata"]["annotations"].pop("kubeshare.nthu/preemptible"),
+            )
+
+        await two_low_ones(cluster)
+        calls = between_steps(monkeypatch, unmark, lambda preemptor: marked(preemptor) < 2)
+        await a_gang_of_two(cluster, calls)
+        assert evicted(cluster) == []
+
+    run_scenario(play, n1=2)
+
+
+def test_a_pod_whose_priority_was_raised_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(cluster: FakeCluster) -> None:
+        def promote() -> None:
+            cluster.server.change(
+                PODS,
+                "low1",
+                "default",
+                lambda pod: pod["metadata"].update(labels=high(9)),
+            )
+
+        def seen(preemptor: Preemptor) -> bool:
+            return any(each.priority == 9 for each in preemptor._victims().values())
+
+        await two_low_ones(cluster)
+        await a_gang_of_two(cluster, between_steps(monkeypatch, promote, seen))
+        assert evicted(cluster) == []
+
+    run_scenario(play, n1=2)
+
+
+def test_nobody_leaves_once_preemption_is_forbidden(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(cluster: FakeCluster) -> None:
+        await two_low_ones(cluster)
+        calls = between_steps(
+            monkeypatch,
+            lambda: cluster.configure(preemption=False),
+            lambda preemptor: not preemptor._configuration.now().preemption,
+        )
+        await a_gang_of_two(cluster, calls)
+        assert evicted(cluster) == []
+
+    run_scenario(play, n1=2)
+
+
+def test_nobody_leaves_for_a_gang_that_has_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(cluster: FakeCluster) -> None:
+        def remove() -> None:
+            for name in "ab":
+                cluster.server.remove(SHAREPODS, name, "default")
+
+        def seen(preemptor: Preemptor) -> bool:
+            [sharepods] = [kind for name, kind in preemptor._kinds.items() if name == "SharePod"]
+            return not list(sharepods.in_gang("default", "g"))
+
+        await two_low_ones(cluster)
+        await a_gang_of_two(cluster, between_steps(monkeypatch, remove, seen))
+        assert evicted(cluster) == []
+
+    run_scenario(play, n1=2)
+
+
+def test_nobody_leaves_where_that_suffices_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(cluster: FakeCluster) -> None:
+        cluster.configure(preemption=True)
+        cluster.start()
+        cluster.plain("low", "1", annotations=MARKED)
+        await expect_running(cluster, "low")
+        [low] = [pod for pod in cluster.server.all(PODS) if pod["metadata"]["name"] == "low"]
+        other = {"n1": "n2", "n2": "n1"}[low["spec"]["nodeName"]]
+        calls = between_steps(
+            monkeypatch,
+            lambda: cluster.lose_node(other),
+            lambda preemptor: other not in preemptor._cluster_state.ledger().nodes,
+        )
+        await a_gang_of_two(cluster, calls)
+        assert evicted(cluster) == []
+
+    run_scenario(play, n1=1, n2=1)
+
+
+@pytest.mark.parametrize("at", [1, 2])
+def test_no_more_leave_than_are_needed_beside_a_gpu_that_is_freed(
+    at: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def play(cluster: FakeCluster) -> None:
+        def seen(preemptor: Preemptor) -> bool:
+            ledger = preemptor._cluster_state.ledger()
+            idle = [each for each in ledger.devices.values() if each.idle and not each.fenced]
+            return bool(idle or ledger.nodes["n1"].free)
+
+        await two_low_ones(cluster)
+        cluster.plain("fixed", "1")
+        await expect_running(cluster, "fixed")
+        calls = between_steps(
+            monkeypatch, lambda: cluster.server.remove(PODS, "fixed", "default"), seen, at
+        )
+        await a_gang_of_two(cluster, calls)
+        assert len(calls) >= at
+        await expect_running(cluster, "a")
+        await expect_running(cluster, "b")
+        assert len(evicted(cluster)) == 1
+
+    run_scenario(play, n1=3)
+
+
+def test_a_set_that_does_not_suffice_is_not_evicted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A policy may place the members elsewhere once the ledger has changed in the last pause."""
+
+    async def play(cluster: FakeCluster) -> None:
+        async def nowhere(*_: object) -> GangPlacement:
+            return GangPlacement(room_for=0)
+
+        await two_low_ones(cluster)
+        monkeypatch.setattr(Preemptor, "_placement", nowhere)
+        calls = between_steps(monkeypatch, lambda: None, lambda _: True)
+        await a_gang_of_two(cluster, calls)
+        assert evicted(cluster) == []
+        monkeypatch.undo()
+        await expect_running(cluster, "a", seconds=60)
+
+    run_scenario(play, n1=2)
