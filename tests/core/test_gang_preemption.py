@@ -1,5 +1,6 @@
 """Preemption for a gang goes in steps, between which others read and change the ledger."""
 
+from collections.abc import Iterable
 from typing import Any
 
 import pytest
@@ -208,13 +209,13 @@ def test_the_places_of_a_near_gang_are_tried_without_their_own_holders(
 ) -> None:
     """Each step once released those of the whole cluster."""
     released: list[str] = []
-    release = Ledger.release
+    release_all = Ledger.release_all
 
-    def counting(ledger: Ledger, uid: str) -> frozenset[str]:
-        released.append(uid)
-        return release(ledger, uid)
+    def counting(ledger: Ledger, uids: Iterable[str]) -> None:
+        released.extend(uids)
+        release_all(ledger, uids)
 
-    monkeypatch.setattr(Ledger, "release", counting)
+    monkeypatch.setattr(Ledger, "release_all", counting)
     members = [a_demand(f"m{number}", "1") for number in range(4)]
     ledger = full()
     search = preempt_in_steps(

@@ -26,7 +26,6 @@ from kubeshare.core.preemption_search import (
     Prepare,
     Steps,
     hide_nothing,
-    release,
     without,
 )
 
@@ -228,7 +227,7 @@ class _Scopes:
             self._labelled = {each.demand for each in holders if each.affinity}
         with self._ledger.what_if():
             self._prepare(self._ledger)
-            release(self._ledger, self._lower)
+            self._ledger.release_all(self._lower)
             members, needed = self._members, self._needed
             listed = likely_scopes(self._policy, self._ledger, members, needed, self._near)
         yield
@@ -245,7 +244,7 @@ class _Scopes:
         while not trial.done:
             with self._ledger.what_if():
                 self._prepare(self._ledger)
-                release(self._ledger, self._in_the_way(scope))
+                self._ledger.release_all(self._in_the_way(scope))
                 trial.step()
             yield
         return trial.placement.room_for >= self._needed

@@ -158,7 +158,7 @@ class PreemptionSearch:
 
     def _again(self, turn: _Turn) -> bool:
         """Place a member as it was decided, if that would be decided now."""
-        release(self._ledger, turn.leave)
+        self._ledger.release_all(turn.leave)
         if self._seen(turn.decision) != turn.seen:
             return False
         if turn.demand.affinity:  # its label may be on another GPU by now
@@ -190,7 +190,7 @@ class PreemptionSearch:
             if found is None:
                 return looked
             leave = found.leave
-            release(self._ledger, leave)
+            self._ledger.release_all(leave)
             decision = self._policy(self._ledger, demand)
         self._turns.append(_Turn(self._tried, leave, demand, decision, self._seen(decision)))
         commit(self._ledger, demand, decision)
@@ -219,15 +219,9 @@ def without(
     while True:
         with ledger.what_if():
             prepare(ledger)
-            release(ledger, leavers)
+            ledger.release_all(leavers)
             try:
                 found = next(steps)
             except StopIteration:
                 return
         yield found
-
-
-def release(ledger: Ledger, uids: Collection[str]) -> None:
-    """Release those that still hold something."""
-    for uid in filter(ledger.held_by, uids):
-        ledger.release(uid)

@@ -337,3 +337,21 @@ def test_a_holder_has_all_that_its_demand_says() -> None:
 def test_ledgers_differ_by_their_nodes_and_by_their_devices() -> None:
     assert Ledger([a_node()]) != Ledger([a_node()], [a_device("A")])
     assert Ledger([a_node()], [a_device("A")]) != Ledger(devices=[a_device("A")])
+
+
+def test_several_are_released_as_one_by_one() -> None:
+    def a_ledger() -> Ledger:
+        devices = [a_device("A", a_holder("q", "0.1"), a_holder("r", "0.2")), a_device("B")]
+        ledger = Ledger([a_node()], devices)
+        ledger.place(a_demand("both", "0.3", count=2), "A", "B")
+        return ledger
+
+    at_once, before, expected = a_ledger(), a_ledger(), a_ledger()
+    expected.release("q")
+    expected.release("both")
+    with at_once.what_if():
+        at_once.release_all({"both", "q", "gone"})
+        assert at_once == expected
+        assert not at_once.holding({"both", "q"})
+    assert at_once == before
+    assert at_once.held_by("both") == {"A", "B"}

@@ -112,8 +112,7 @@ def necessary(
     held = {uid: [ledger.devices[each] for each in ledger.held_by(uid)] for uid in leavers}
     names, room = allowed_nodes(ledger, members), Room(ledger, members)
     with ledger.what_if():
-        for uid in held:
-            ledger.release(uid)
+        ledger.release_all(held)
         on = ledger.index(NodeDevices).on
         most = sum([room.holders_on(on(name), ledger.nodes[name].free) for name in names])
 
