@@ -89,10 +89,21 @@ def test_a_bounded_number_of_answers_is_remembered(
     bound: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(eligibility, bound, 8)
-    nodes = Nodes(node("a"), node("b"))
+    nodes = Nodes(*(node(f"n{each}", labels={f"pair-{each // 2}": "x"}) for each in range(40)))
     for number in range(20):
-        nodes.eligibility.of({"tolerations": [{"key": str(number)}]})
+        assert len(nodes.eligibility.of({"nodeSelector": {f"pair-{number}": "x"}}).nodes) == 2
     assert len(nodes.eligibility._known) == (8 if bound == "MAX_CACHED" else 4)
+
+
+def test_kinds_with_the_same_nodes_keep_their_names_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(eligibility, "MAX_CACHED_NAMES", 8)
+    nodes = Nodes(*(node(f"n{each}") for each in range(6)), node("b", unschedulable=True))
+    kinds = [{"tolerations": [{"key": f"team-{each}"}]} for each in range(20)]
+    first, *others = [nodes.eligibility.of(kind).nodes for kind in kinds]
+    assert len(first) == 6
+    assert all(each is first for each in others)
+    assert all(nodes.eligibility.of(kind).nodes is first for kind in kinds)
+    assert len(nodes.eligibility._known) == 20
 
 
 def test_a_thousand_different_selectors_look_at_each_node_once(

@@ -6,6 +6,7 @@ that share GPUs it is also checked whether the node is dedicated to another mani
 """
 
 import json
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any, Final
@@ -25,7 +26,7 @@ from kubeshare.kube.cache.store import DELETED, Change
 MAX_CACHED: Final = 10_000
 """Kinds of pods whose eligible nodes are cached; the oldest entry is dropped first."""
 MAX_CACHED_NAMES: Final = 500_000
-"""Names of nodes in these entries together, about 30 MB."""
+"""Names of nodes in these entries together, about 30 MB; kinds with the same nodes share them."""
 _LABEL: Final = "label"
 
 _KEEPS_OFF = frozenset({"NoSchedule", "NoExecute"})
@@ -71,6 +72,9 @@ class Eligibility:
         self._nodes = nodes.store
         self._configuration = configuration
         self._known: dict[str, frozenset[str]] = {}
+        # Each set of nodes as it is kept, and how many kinds have it.
+        self._sets: dict[frozenset[str], frozenset[str]] = {}
+        self._kinds: Counter[frozenset[str]] = Counter()
         self._names = 0
         self._nodes.add_index(_LABEL, _labels)
         nodes.subscribe(self._changed)
@@ -89,7 +93,8 @@ class Eligibility:
         known = self._known.get(kind)
         if known is None:
             owned = self._configuration.now().owned if self._configuration else None
-            known = eligible(self._candidates(pod_spec), pod_spec, owned, family).nodes
+            found = eligible(self._candidates(pod_spec), pod_spec, owned, family).nodes
+            known = self._sets.get(found, found)
             self._remember(kind, known)
         return Eligible(
             nodes=known, refusals=LazyReasons(partial(self._refusals, pod_spec, family))
@@ -110,14 +115,26 @@ class Eligibility:
 
     def _remember(self, kind: str, nodes: frozenset[str]) -> None:
         self._known[kind] = nodes
-        self._names += len(nodes)
+        self._kinds[nodes] += 1
+        if self._kinds[nodes] == 1:
+            self._sets[nodes] = nodes
+            self._names += len(nodes)
         while len(self._known) > MAX_CACHED or (
             self._names > MAX_CACHED_NAMES and len(self._known) > 1
         ):
-            self._names -= len(self._known.pop(next(iter(self._known))))
+            self._drop(next(iter(self._known)))
+
+    def _drop(self, kind: str) -> None:
+        nodes = self._known.pop(kind)
+        self._kinds[nodes] -= 1
+        if not self._kinds[nodes]:
+            del self._kinds[nodes], self._sets[nodes]
+            self._names -= len(nodes)
 
     def _clear(self) -> None:
         self._known.clear()
+        self._sets.clear()
+        self._kinds.clear()
         self._names = 0
 
     def _changed(self, change: Change[Node]) -> None:
