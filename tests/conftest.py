@@ -68,14 +68,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 @pytest.hookimpl(wrapper=True)
 def pytest_collection() -> Generator[None, object, object]:
-    """Keep the garbage collector from going through thousands of tests and modules.
-
-    Nor is what collecting left behind collected: half a second for each worker of pytest-xdist.
-    """
+    """Keep the garbage collector from going through thousands of tests and modules."""
     gc.disable()
     try:
         return (yield)
     finally:
+        gc.collect()
         gc.freeze()
         gc.enable()
 

@@ -27,8 +27,9 @@ def tests_stay_frozen() -> Iterator[None]:
 
 @pytest.mark.slow
 def test_what_lives_when_a_program_is_built_is_not_collected_again() -> None:
-    gc.collect()
-    # What has a finalizer of its own needs a second collection; earlier tests leave such.
+    # Of what earlier tests leave, each finalizer that frees more needs another collection.
+    gc.unfreeze()
+    assert any(not gc.collect() for _ in range(100))
     freeze_live_objects()
     freeze_live_objects()
     first = gc.get_freeze_count()
