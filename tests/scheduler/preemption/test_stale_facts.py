@@ -1,15 +1,22 @@
 """What changes while the search for victims is paused: nobody is evicted for what was."""
 
 from collections.abc import Callable
+from typing import Any
 
 import pytest
 
 from expectations.pods import expect_running
 from fakes.cluster import FakeCluster, run_scenario
+from kubeshare.api.eviction import evict
+from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.v1 import SHAREPODS
 from kubeshare.core.gang import GangPlacement
 from kubeshare.core.ledger.ledger import Ledger
+from kubeshare.kube.client.client import Client
+from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.resources import PODS
+from kubeshare.scheduler.preemption import preemption
+from kubeshare.scheduler.preemption.nominations import Nomination
 from kubeshare.scheduler.preemption.preemption import Preemptor
 from kubeshare.simulator.control import until
 from scheduler.gang.gangs import labels
@@ -89,6 +96,77 @@ def test_a_pod_whose_priority_was_raised_stays(monkeypatch: pytest.MonkeyPatch) 
 
         await two_low_ones(cluster)
         await a_gang_of_two(cluster, between_steps(monkeypatch, promote, seen))
+        assert evicted(cluster) == []
+
+    run_scenario(play, n1=2)
+
+
+@pytest.mark.parametrize("how", ["unmark", "promote", "forbid"])
+def test_the_second_victim_is_looked_at_again_after_the_first_has_gone(
+    how: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def change(cluster: FakeCluster, name: str) -> None:
+        def pod(changed: dict[str, Any]) -> None:
+            if how == "unmark":
+                changed["metadata"]["annotations"].pop("kubeshare.nthu/preemptible")
+            else:
+                changed["metadata"].update(labels=high(9))
+
+        if how == "forbid":
+            cluster.configure(preemption=False)
+        else:
+            cluster.server.change(PODS, name, "default", pod)
+
+    def is_seen(preemptor: Preemptor, name: str) -> bool:
+        if how == "forbid":
+            return not preemptor._configuration.now().preemption
+        victims = [each for each in preemptor._victims().values() if each.pod.metadata.name == name]
+        return all(each.priority == 9 for each in victims)
+
+    async def play(cluster: FakeCluster) -> None:
+        await two_low_ones(cluster)
+        done: list[int] = []
+        really = Preemptor._evict
+        preemptors: list[Preemptor] = []
+
+        async def grab(self: Preemptor, nomination: Nomination) -> RequeueAfter:
+            preemptors.append(self)
+            return await really(self, nomination)
+
+        async def evict_one(client: Client, pod: Pod, *, dry_run: bool = False) -> None:
+            await evict(client, pod, dry_run=dry_run)
+            if not dry_run and not done:
+                done.append(1)
+                other = {"low1": "low2", "low2": "low1"}[pod.metadata.name]
+                change(cluster, other)
+                await until(lambda: is_seen(preemptors[0], other))
+
+        monkeypatch.setattr(Preemptor, "_evict", grab)
+        monkeypatch.setattr(preemption, "evict", evict_one)
+        await a_gang_of_two(cluster, done)
+        assert len(evicted(cluster)) == 1
+
+    run_scenario(play, n1=2)
+
+
+def test_nobody_leaves_for_one_whose_priority_was_lowered(monkeypatch: pytest.MonkeyPatch) -> None:
+    async def play(cluster: FakeCluster) -> None:
+        def lower() -> None:
+            for name in "ab":
+                cluster.server.change(
+                    SHAREPODS,
+                    name,
+                    "default",
+                    lambda raw: raw["metadata"].update(labels={**labels(2), **high(0)}),
+                )
+
+        def seen(preemptor: Preemptor) -> bool:
+            [sharepods] = [kind for name, kind in preemptor._kinds.items() if name == "SharePod"]
+            members = list(sharepods.in_gang("default", "g"))
+            return all(each.standing().priority == 0 for each in members)
+
+        await two_low_ones(cluster)
+        await a_gang_of_two(cluster, between_steps(monkeypatch, lower, seen))
         assert evicted(cluster) == []
 
     run_scenario(play, n1=2)

@@ -9,7 +9,7 @@ a nomination.
 """
 
 import asyncio
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Final
 
 from msgspec import Struct, structs
@@ -21,7 +21,7 @@ from kubeshare.api.state.vgpu_store import StaleDecisionError
 from kubeshare.api.types.core_v1 import PODS, Pod
 from kubeshare.api.types.v1 import SHAREPODS, VGPU
 from kubeshare.core.demand import Demand
-from kubeshare.core.errors import UnsettledError
+from kubeshare.core.errors import InvalidValueError, UnsettledError
 from kubeshare.core.gang import GangPlacement, Nearness
 from kubeshare.core.gang_preemption import fewest_in_steps, placements_without, preempt_in_steps
 from kubeshare.core.ledger.ledger import Ledger
@@ -141,7 +141,7 @@ class Preemptor:
         nomination = self._nominations.of(request.owner, now)
         if nomination is not None:
             if self._still_held(nomination):
-                return await self._evict(nomination, self._victims())
+                return await self._evict(nomination)
             if left := self._settling(nomination, now):
                 return RequeueAfter(left)
         if self._nominations.full(now):
@@ -175,7 +175,9 @@ class Preemptor:
         return RequeueAfter(RETRY_SECONDS) if refused else None
 
     def _victims(self) -> dict[str, Victim]:
-        marked = self._pods.by_index(_MARKED, "true")
+        return self._victims_among(self._pods.by_index(_MARKED, "true"))
+
+    def _victims_among(self, marked: Iterable[Pod]) -> dict[str, Victim]:
         max_priority = self._configuration.now().max_priority.of
         found = victims_of(marked, self._cluster_state.pool.held_by, max_priority)
         return {each.uid: each for each in found}
@@ -279,7 +281,7 @@ class Preemptor:
         placement = await self._placement(request, found.leave)
         if not placement.whole:
             return RequeueAfter(RETRY_SECONDS)
-        victims = self._current_victims(request, found)
+        self._check(request, found)
         now = asyncio.get_running_loop().time()
         nomination = Nomination(
             owner=request.owner,
@@ -293,10 +295,10 @@ class Preemptor:
         )
         self._nominations.add(nomination)
         self._events.preempting(request.requesters[0], found.words, found.priority)
-        return await self._evict(nomination, victims)
+        return await self._evict(nomination)
 
-    def _current_victims(self, request: RoomRequest, found: Preemption) -> Mapping[str, Victim]:
-        """The victims as they are now, after others have run.
+    def _check(self, request: RoomRequest, found: Preemption) -> None:
+        """Look again whether the victims may be evicted, after others have run.
 
         Raises:
             StaleDecisionError: one of them must not be evicted any more, or a requester does not
@@ -312,24 +314,30 @@ class Preemptor:
         for requester in request.requesters:
             if not self._waits(requester):
                 raise StaleDecisionError(f"{requester.key} does not wait any more")
-        return victims
 
     def _waits(self, requester: Requester) -> bool:
-        """Whether a requester is still there and not placed."""
+        """Whether a requester is still there, not placed, and of the same priority."""
         now = self._kinds[requester.key.kind].get(requester.key.key)
         if now is None or now.uid != requester.uid:
             return False
-        return not (now.finished or now.deleting or now.decided)
+        if now.finished or now.deleting or now.decided:
+            return False
+        try:
+            return now.standing().priority == requester.standing().priority
+        except InvalidValueError:
+            return False
 
-    async def _evict(self, nomination: Nomination, victims: Mapping[str, Victim]) -> RequeueAfter:
-        """Evict the victims that have not been evicted yet.
+    async def _evict(self, nomination: Nomination) -> RequeueAfter:
+        """Evict the victims that have not been evicted yet, and still may be.
 
         Each eviction is noted at once, so after an API error the rest is evicted next time.
         """
         for number, uid in enumerate(nomination.to_evict, start=1):
-            victim = victims.get(uid)
+            if not self._configuration.now().preemption:
+                return RequeueAfter(RETRY_SECONDS)
+            victim = self._victims_among(self._pods.by_index(_DEMAND, uid)).get(uid)
             try:
-                if victim is not None:
+                if victim is not None and victim.priority < nomination.priority:
                     await evict(self._client, victim.pod)
                     about = _about(victim.pod)
                     owner = nomination.owner_for(about.namespace)
