@@ -9,10 +9,11 @@ from expectations.pods import expect_running
 from fakes.cluster import FakeCluster, run_scenario
 from kubeshare.api.eviction import evict
 from kubeshare.api.types.core_v1 import Pod
-from kubeshare.api.types.v1 import SHAREPODS
+from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.core.gang import GangPlacement
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.client.client import Client
+from kubeshare.kube.client.errors import TooManyRequestsError
 from kubeshare.kube.controller.controller import RequeueAfter
 from kubeshare.kube.resources import PODS
 from kubeshare.scheduler.preemption import preemption
@@ -263,3 +264,85 @@ def test_a_set_that_does_not_suffice_is_not_evicted(monkeypatch: pytest.MonkeyPa
         await expect_running(cluster, "a", seconds=60)
 
     run_scenario(play, n1=2)
+
+
+def test_a_gang_of_the_same_name_evicts_no_more_for_the_one_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The second eviction was refused for a moment; then a gang of a lower priority came."""
+    done: list[str] = []
+    allowed: list[int] = []
+
+    async def one_only(client: Client, pod: Pod, *, dry_run: bool = False) -> None:
+        if not dry_run and done and not allowed:
+            raise TooManyRequestsError("a budget", status=429)
+        await evict(client, pod, dry_run=dry_run)
+        if not dry_run:
+            done.append(pod.metadata.name)
+
+    async def play(cluster: FakeCluster) -> None:
+        cluster.configure(preemption=True)
+        cluster.start()
+        for name in ("low1", "low2"):
+            cluster.plain(name, "1", annotations=MARKED, labels=high(3))
+            await expect_running(cluster, name)
+        cluster.actors.node_agents = False
+        for name in "ab":
+            cluster.share(name, "1", labels={**labels(2), **high()})
+        await cluster.until(lambda: done)
+        for name in "ab":
+            cluster.server.remove(SHAREPODS, name, "default")
+        for name in "ab":
+            cluster.share(name, "0.1", labels={**labels(2), **high(0)})
+        allowed.append(1)
+        await cluster.quiet(30)
+        assert len(done) == 1
+
+    monkeypatch.setattr(preemption, "evict", one_only)
+    run_scenario(play, n1=2)
+
+
+@pytest.mark.parametrize("gang", [False, True])
+def test_a_successor_takes_the_room_that_was_made(gang: bool) -> None:
+    """Nobody is evicted again for a SharePod, or members of a gang, of the same name."""
+    first, second = (("a", "b"), ("c", "d")) if gang else (("a",), ("a",))
+    its_labels = {**labels(2), **high()} if gang else high()
+
+    async def play(cluster: FakeCluster) -> None:
+        cluster.configure(preemption=True)
+        cluster.start()
+        for name in ("low1", "low2", "low3", "low4"):
+            cluster.plain(name, "1", annotations=MARKED)
+            await expect_running(cluster, name)
+        cluster.actors.node_agents = False
+        for name in first:
+            cluster.share(name, "1", labels=its_labels)
+        await cluster.until(lambda: len(evicted(cluster)) == len(first))
+        if gang:
+            for name in second:
+                cluster.share(name, "1", labels=its_labels)
+            await cluster.quiet(3)
+        for name in first:
+            cluster.server.remove(SHAREPODS, name, "default")
+        if not gang:
+            cluster.share("a", "1", labels=its_labels)
+        await cluster.quiet(3)
+        gone = set(evicted(cluster))
+        for vgpu in cluster.server.all(VGPUS):
+            cluster.server.change(
+                VGPUS,
+                vgpu["metadata"]["name"],
+                "",
+                lambda raw: raw["status"].update(
+                    holders=[
+                        each
+                        for each in raw["status"].get("holders", ())
+                        if each["name"] not in gone
+                    ]
+                ),
+            )
+        cluster.actors.node_agents = True
+        await cluster.quiet(60)
+        assert set(evicted(cluster)) == gone
+
+    run_scenario(play, n1=4)

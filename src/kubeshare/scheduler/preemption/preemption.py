@@ -140,6 +140,8 @@ class Preemptor:
             return None
         nomination = self._nominations.of(request.owner, now)
         if nomination is not None:
+            if not nomination.uids & request.uids or nomination.priority != request.priority:
+                nomination = self._hand_over(nomination, request)
             if self._still_held(nomination):
                 return await self._evict(nomination)
             if left := self._settling(nomination, now):
@@ -150,6 +152,12 @@ class Preemptor:
             return await self._choose(request)
         except UnsettledError:
             return RequeueAfter(RETRY_SECONDS)
+
+    def _hand_over(self, nomination: Nomination, request: RoomRequest) -> Nomination:
+        """Give the room of an earlier owner of the same name to a request; evict no more for it."""
+        own = structs.replace(nomination, uids=request.uids, priority=request.priority, to_evict=())
+        self._nominations.add(own)
+        return own
 
     async def _choose(self, request: RoomRequest) -> RequeueAfter | None:
         """Evict the cheapest set of pods that makes room and that disruption budgets allow."""
