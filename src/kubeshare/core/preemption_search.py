@@ -37,10 +37,10 @@ def hide_nothing(_: Ledger) -> None:
     """See all places of a ledger."""
 
 
-class _Turn(NamedTuple):
+class _Place(NamedTuple):
     """A placed member, the holders that leave for it, and what it was decided for.
 
-    ``number`` is its place among the members; ``seen`` are the node and the vGPUs of the decision,
+    ``number`` is its number among the members; ``seen`` are the node and the vGPUs of the decision,
     as they were without those holders.
     """
 
@@ -82,7 +82,7 @@ class PreemptionSearch:
         self._lower = lower
         self._prepare = prepare
         self._near = near
-        self._turns: list[_Turn] = []
+        self._places: list[_Place] = []
         self._tried = 0
         self._returns = 0
 
@@ -131,23 +131,23 @@ class PreemptionSearch:
             if self._decided:
                 break
             yield
-        if len(self._turns) < self._needed:
+        if len(self._places) < self._needed:
             return set()
-        return {uid for turn in self._turns for uid in turn.leave}
+        return {uid for place in self._places for uid in place.leave}
 
     @property
     def _decided(self) -> bool:
         """Whether enough members are placed, or too few can be."""
         spare = len(self._members) - self._needed
-        placed = len(self._turns)
+        placed = len(self._places)
         return placed >= self._needed or self._tried - placed > spare
 
     def _step(self) -> None:
         """Place the members of earlier steps again, and decide the next ones."""
-        earlier, self._turns = self._turns, []
-        for turn in earlier:
-            if not self._again(turn):
-                self._return_to(turn)
+        earlier, self._places = self._places, []
+        for place in earlier:
+            if not self._again(place):
+                self._return_to(place)
                 return
         looks = max(1, LOOKED_AT_ONCE // max(1, len(self._ledger.devices)))
         for demand in self._members[self._tried : self._tried + DECIDED_AT_ONCE]:
@@ -156,22 +156,22 @@ class PreemptionSearch:
             if not looks or self._decided:
                 break
 
-    def _again(self, turn: _Turn) -> bool:
+    def _again(self, place: _Place) -> bool:
         """Place a member as it was decided, if that would be decided now."""
-        self._ledger.release_all(turn.leave)
-        if self._seen(turn.decision) != turn.seen:
+        self._ledger.release_all(place.leave)
+        if self._seen(place.decision) != place.seen:
             return False
-        if turn.demand.affinity:  # its label may be on another GPU by now
-            decision = self._policy(self._ledger, turn.demand)
-            if decision.devices != turn.decision.devices:
+        if place.demand.affinity:  # its label may be on another GPU by now
+            decision = self._policy(self._ledger, place.demand)
+            if decision.devices != place.decision.devices:
                 return False
-        commit(self._ledger, turn.demand, turn.decision)
-        self._turns.append(turn)
+        commit(self._ledger, place.demand, place.decision)
+        self._places.append(place)
         return True
 
-    def _return_to(self, turn: _Turn) -> None:
+    def _return_to(self, place: _Place) -> None:
         """Let the next step decide a member anew, and those after it."""
-        self._tried = turn.number
+        self._tried = place.number
         self._returns += 1
         if self._returns > RETURNS:
             raise UnsettledError(f"the ledger has changed during {RETURNS} steps")
@@ -192,7 +192,7 @@ class PreemptionSearch:
             leave = found.leave
             self._ledger.release_all(leave)
             decision = self._policy(self._ledger, demand)
-        self._turns.append(_Turn(self._tried, leave, demand, decision, self._seen(decision)))
+        self._places.append(_Place(self._tried, leave, demand, decision, self._seen(decision)))
         commit(self._ledger, demand, decision)
         return looked
 

@@ -78,7 +78,8 @@ class TokenCollector(Collector):
         totals = self._totals()
         yield HistogramMetricFamily(
             "kubeshare_token_wait_duration_seconds",
-            "How long each wait for the token of a GPU took that ended, of all pods together",
+            "How long each wait for the token of a GPU took that ended, of all pods together; "
+            "one that goes on for another GPU counts once, when that is given",
             buckets=list(zip(_WAIT_BOUNDS, accumulate(totals.wait_counts), strict=True)),
             sum_value=totals.waited_ns / _NS,
         )
