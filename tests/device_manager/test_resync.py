@@ -13,6 +13,8 @@ from fakes.cluster.state import is_same_pod
 from fakes.deafness import deafen
 from kubeshare.kube.controller.resync import RESYNC_SECONDS
 
+pytestmark = pytest.mark.slow
+
 DEAF = {
     "sharepods",
     "vgpus",

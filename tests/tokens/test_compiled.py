@@ -16,6 +16,8 @@ from kubeshare import compiled, native
 from kubeshare.tokens.files.run_folder import Paths
 from tokens.program import start_program
 
+pytestmark = pytest.mark.slow
+
 TESTS = Path(__file__).parents[1]
 RUN_COMPILED = [
     *("core/token/test_debts.py", "core/token/test_drains.py", "core/token/test_limit_alone.py"),

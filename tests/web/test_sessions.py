@@ -143,6 +143,7 @@ def test_without_an_api_server_a_page_stays_for_some_minutes_only() -> None:
     play(test, {"a": "ann"})
 
 
+@pytest.mark.slow
 def test_of_many_tokens_few_have_a_session() -> None:
     async def test(sessions: Sessions, api: TokenApiServer) -> None:
         most = 0

@@ -34,6 +34,8 @@ from kubeshare.core.policies import Policy, policy
 from kubeshare.core.topology import Level, read_notation
 from kubeshare.core.units import MI
 
+pytestmark = pytest.mark.slow
+
 LOCALITY = policy("locality")
 NEAR: list[Near] = ["switch", "node", "nodes"]
 HARD: list[Near] = ["switch", "node"]

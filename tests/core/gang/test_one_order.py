@@ -14,6 +14,8 @@ from kubeshare.core.gang.one_order import OneOrder
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 
+pytestmark = pytest.mark.slow
+
 LOCALITY = policy("locality")
 
 

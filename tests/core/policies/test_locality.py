@@ -107,6 +107,7 @@ def random_cluster(source: random.Random) -> tuple[list[Node], list[Device]]:
     return known, pool
 
 
+@pytest.mark.slow
 def test_on_thousands_of_random_states_it_answers_as_the_slow_one() -> None:
     source = random.Random(20200623)
     seen: Counter[tuple[str, bool]] = Counter()

@@ -3,6 +3,7 @@
 import random
 
 import msgspec
+import pytest
 
 from core.builders import a_demand, a_device, a_holder, a_node
 from kubeshare.core.decision import Decision
@@ -26,6 +27,7 @@ def contents(index: LocalityIndex) -> object:
     return dict(index._on_node), groups, homes
 
 
+@pytest.mark.slow
 def test_it_holds_what_one_that_is_made_anew_holds() -> None:
     def checked(ledger: Ledger, demand: Demand) -> Decision:
         assert contents(ledger.index(LocalityIndex)) == contents(LocalityIndex(ledger))

@@ -66,6 +66,7 @@ def branch(ledger: Ledger, demand: Demand, decision: Decision) -> str:
     return decision.outcome
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("name", "trial"), TRIALS, ids=lambda each: each.name if isinstance(each, Trial) else "in"
 )

@@ -8,7 +8,7 @@ import pytest
 from fakes.session import Connection, FakeSession, Machine, Probe, eventually
 from kubeshare.tokens.wire.protocol import GateState, MessageType
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.slow]
 
 MILLISECOND_NS = 1_000_000
 QUEUES = pytest.mark.parametrize("queues", [1, 2, 8, 32])

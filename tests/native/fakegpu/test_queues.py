@@ -8,7 +8,7 @@ import pytest
 from fakes.gpu_client import drive
 from kubeshare import fakegpu
 
-pytestmark = pytest.mark.native
+pytestmark = [pytest.mark.native, pytest.mark.slow]
 
 MILLISECOND_NS = 1_000_000
 READY, NOT_READY = "CUDA_SUCCESS", "CUDA_ERROR_NOT_READY"

@@ -16,6 +16,8 @@ from robustness.mutants.forks import Verdict, judged, limit_time
 from robustness.mutants.mutations import Mutant, mutants_of
 from robustness.mutants.swap import Changed, Functions
 
+pytestmark = pytest.mark.slow
+
 TEXT = '''"""A module."""
 
 from functools import lru_cache

@@ -73,6 +73,7 @@ def test_other_tasks_run_while_many_members_are_gone_through() -> None:
     run_virtual(main())
 
 
+@pytest.mark.slow
 def test_few_members_of_a_large_gang_are_read_between_two_awaits(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
@@ -90,6 +91,7 @@ def test_few_members_of_a_large_gang_are_read_between_two_awaits(
     test()
 
 
+@pytest.mark.slow
 def test_a_gang_that_is_too_large_is_refused_without_reading_all_of_it(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

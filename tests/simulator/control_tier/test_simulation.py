@@ -120,6 +120,7 @@ def test_programs_that_write_at_once_have_conflicts() -> None:
     assert ended["a"].devices != ended["b"].devices
 
 
+@pytest.mark.slow
 def test_the_same_seed_gives_the_same_run() -> None:
     jobs = [job(f"j{number}", arrival=number, request=0.3) for number in range(6)]
     assert play(*jobs)[0] == play(*jobs)[0]
