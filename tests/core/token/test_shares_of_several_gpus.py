@@ -5,8 +5,9 @@ import pytest
 from core.token.simulation import GPU, MS, SECOND
 from kubeshare.core.token import QUOTA_NS
 from kubeshare.core.token.entitlement import Allowance, Guarantee, paced_grant_ns
+from kubeshare.core.token.gpu_token import GpuToken
 from kubeshare.core.token.member import Member
-from kubeshare.core.token.share import BEHIND, SERVED, GpuToken, MemberShare, ShareSpec
+from kubeshare.core.token.share import BEHIND, SERVED, MemberShare, ShareSpec
 from kubeshare.core.token.usage import DECAYED_AVERAGE, SLIDING_WINDOW
 from kubeshare.core.token.waits import Waits
 

@@ -18,7 +18,8 @@ from kubeshare.core.token.action import Action
 from kubeshare.core.token.entitlement import SHORTEST_GRANT_NS
 from kubeshare.core.token.gangs import forget_booking
 from kubeshare.core.token.member import Member, MemberView
-from kubeshare.core.token.share import GpuToken, MemberShare, ShareSpec
+from kubeshare.core.token.gpu_token import GpuToken
+from kubeshare.core.token.share import MemberShare, ShareSpec
 from kubeshare.core.token.tally import Tally
 from kubeshare.core.token.turn import CLOSING, OPEN, Turn
 from kubeshare.core.token.turns import Turns
@@ -201,6 +202,7 @@ class Arbiter:
                 idle_ns = max(idle_ns, share.closed_ns - _believed_idle_ns(share))
             if max(idle_ns, share.closed_ns) < now - _REPORT_DELAY_NS:
                 idle_ns = now - _REPORT_DELAY_NS
+            idle_ns = share.believe_pause(idle_ns, now)
             drain_ns = max(0, min(idle_ns, now) - share.closed_ns)
             share.reported()
             share.tally.drains += 1

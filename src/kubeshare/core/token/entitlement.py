@@ -100,8 +100,9 @@ class Allowance:
     """How long a member may still run before it exceeds its limit.
 
     All in integers. Credit grows by ``limit`` micros each ns, and shrinks by a whole GPU each ns
-    of use. Unused credit is kept up to a cap, and an overrun is owed. A member whose credit is
-    spent stays *held back* until it has enough for one grant, so it does not run in slivers.
+    of use. Unused credit is kept up to a cap, or as long as the member is behind its request: it
+    may catch up with what others kept it from. An overrun is owed. A member whose credit is spent
+    stays *held back* until it has enough for one grant, so it does not run in slivers.
 
     The limit may change: in any time a member uses no more than the integral of its limit and
     the credit that it had. While it has no limit its use costs nothing, and pays back what it
@@ -119,6 +120,7 @@ class Allowance:
         "_credit",
         "_enough",
         "_limit",
+        "_most",
         "_overtime",
         "_quota_ns",
         "held_back",
@@ -128,18 +130,25 @@ class Allowance:
         self._limit = limit
         self._quota_ns = quota_ns
         self._enough = paced_grant_ns(limit, quota_ns) * (MICROS - limit)
-        self._cap = 2 * quota_ns * MICROS
+        self._cap = self._most = 2 * quota_ns * MICROS
         self._credit = self._enough
         self._overtime = 0
         self._at_ns = now
         self.held_back = limit == 0
 
-    def advance(self, now: int, *, using: bool, bypassed: bool = False) -> None:
+    def advance(self, now: int, *, using: bool, bypassed: bool = False, behind: int = 0) -> None:
         """Account for the time up to `now`; times before the last one change nothing.
 
         What a bypassed member used is not known, so of that it owes no more than its limit pays
         back in a minute.
+
+        Args:
+            now: ns.
+            using: whether it used the GPU.
+            bypassed: whether that is only presumed.
+            behind: how far it is behind its request by then, in millionths of a ns.
         """
+        self._most = max(self._cap, behind)
         elapsed = max(0, now - self._at_ns)
         least = min(self._credit, -_MEMORY_NS * self._limit) if bypassed else None
         self._at_ns = max(now, self._at_ns)
@@ -197,7 +206,7 @@ class Allowance:
         return self._at_ns + max(0, -(-(self._enough - self._credit) // self._limit))
 
     def _add(self, credit: int) -> None:
-        self._credit = min(self._cap, self._credit + credit)
+        self._credit = min(self._most, self._credit + credit)
         if self._credit <= 0:
             self.held_back = True
         elif self._credit >= self._enough and self._limit > 0:

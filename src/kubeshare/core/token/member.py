@@ -17,7 +17,11 @@ _LONG_WAIT_NS = 500_000_000
 """A member below its request that waited this long is served first."""
 
 _LONGEST_WAIT_NS = 30_000_000_000
-"""So is a bypassed member that waited this long: its work may wait for the launch that waits."""
+"""So is a bypassed member that waited this long: its work may wait for the launch that waits. When
+it is bypassed again it waits twice as long for the next such turn."""
+
+_DOUBLED_MAX = 7
+"""So often; then it is served about each hour."""
 
 
 class MemberView(msgspec.Struct, frozen=True, kw_only=True):
@@ -167,8 +171,10 @@ class Member:
         worst = precedence_of(self.wanted, now)
         waited_ns = now - self.waiting_since_ns
         is_late = worst[0] == BEHIND and waited_ns >= _LONG_WAIT_NS
-        if waited_ns >= _LONGEST_WAIT_NS and any(share.is_bypassed for share in self.wanted):
-            is_late = True
+        if waited_ns >= _LONGEST_WAIT_NS and not is_late:
+            is_late = any(
+                waited_ns >= _bypassed_wait_ns(share) for share in self.wanted if share.is_bypassed
+            )
         if is_late or self.is_new or self.is_excused:
             worst = (OVERDUE, self.waiting_since_ns)
         return worst, self.name
@@ -210,3 +216,8 @@ class Member:
         if not share.waits:
             return "idle"
         return "held back" if share.held_back else "waiting"
+
+
+def _bypassed_wait_ns(share: MemberShare) -> int:
+    """How long a bypassed share waits for its next turn at most, if its limit allows one."""
+    return _LONGEST_WAIT_NS << min(max(0, share.bypasses - 1), _DOUBLED_MAX)

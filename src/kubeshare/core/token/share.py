@@ -12,6 +12,8 @@ from kubeshare.core.token.entitlement import (
     Guarantee,
     paced_grant_ns,
 )
+from kubeshare.core.token.gpu_token import GpuToken
+from kubeshare.core.token.pauses import Pauses
 from kubeshare.core.token.tally import Tally
 from kubeshare.core.token.usage import Measure, SlidingWindow
 from kubeshare.core.units import MICROS
@@ -32,6 +34,14 @@ _OVERTIME_MAX_NS = 16_000_000_000
 """So much of what a member used while it waited for another GPU counts: as long as a drain that
 waits for nothing may take."""
 
+_PAYS_FOR_NS = 80_000_000_000
+"""A holder is waited for as long as its request of so much time lasts, whatever others miss: .2
+pay for the longest drain."""
+
+_MISSED_MAX_NS = 16_000_000_000
+"""And longer, if those that wait miss no more than this of their requests, all together: what they
+miss in one longest drain."""
+
 _OVERTIME_DEBT = -PACE_NS * MICROS // 2
 """Who is further behind others for such use is served last, in millionths of a ns; honest
 collectives owe less."""
@@ -39,50 +49,6 @@ collectives owe less."""
 _LEAST_REPAID = MICROS // 100
 """So much of such a debt at least is paid back each ns, whatever the request: without one it would
 be served last for ever."""
-
-
-class GpuToken:
-    """The token of one GPU: its holder, its booking, and the time lost in handovers.
-
-    Attributes:
-        gpu: UUID of the GPU.
-        shares: member name → its share of the GPU.
-        held: the share whose gate is not closed.
-        turn: the turn in which it is held.
-        booked: name of the gang that will get this GPU together with others.
-        booked_ns: when the last of those GPUs is expected to be free.
-        lost_ns: total time between the end of a use and its report.
-    """
-
-    __slots__ = ("booked", "booked_ns", "gpu", "held", "lost_ns", "shares", "turn")
-
-    def __init__(self, gpu: str) -> None:
-        self.gpu = gpu
-        self.shares: dict[str, MemberShare] = {}
-        self.held: MemberShare | None = None
-        self.turn: Turn | None = None
-        self.booked: str | None = None
-        self.booked_ns = 0
-        self.lost_ns = 0
-
-    def add(self, share: "MemberShare", now: int) -> None:
-        """Add the share of a new member."""
-        self.shares[share.member] = share
-        self._set_alone(now)
-
-    def remove(self, member: str, now: int) -> None:
-        """Remove the share of a member; who is left alone is held to its limit while alone."""
-        del self.shares[member]
-        self._set_alone(now)
-
-    def _set_alone(self, now: int) -> None:
-        is_alone = len(self.shares) == 1
-        for share in self.shares.values():
-            share.set_alone(now, is_alone=is_alone)
-
-    def clock(self, now: int) -> int:
-        """The time without what handovers lost, which counts for no member."""
-        return now - self.lost_ns
 
 
 class ShareSpec(msgspec.Struct, frozen=True):
@@ -123,6 +89,7 @@ class MemberShare:
         reporter_left: whether all who could report that have disconnected; then it is not charged.
         kept_out: whether it waits, and its member is at its limit on another GPU only.
         excuses: how often in a row it was excused.
+        bypasses: how many turns in a row ended without a report, in time or later.
         tally: its counters.
     """
 
@@ -134,8 +101,10 @@ class MemberShare:
         "_is_excused",
         "_overtime_left_ns",
         "_paid_ns",
+        "_pauses",
         "_prompt",
         "allowance",
+        "bypasses",
         "closed_ns",
         "excuses",
         "idle_ns",
@@ -173,8 +142,9 @@ class MemberShare:
         self.idle_ns: int | None = None
         self.owes_report = self.reporter_left = False
         self._is_excused = self._has_run_over = False
-        self.excuses = 0
+        self.excuses = self.bypasses = 0
         self._overtime_left_ns = self._paid_ns = 0
+        self._pauses = Pauses(now)
         self.tally = Tally()
 
     @property
@@ -301,7 +271,8 @@ class MemberShare:
                 self._overtime_left_ns -= overtime_ns
                 self._account.run_over(until, overtime_ns)
             else:
-                self._account.advance(until, using=at_limit, bypassed=self.is_bypassed)
+                behind, bypassed = self.behind(clock_ns), self.is_bypassed
+                self._account.advance(until, using=at_limit, bypassed=bypassed, behind=behind)
         self.since_ns = until
 
     def _account_for_use(self, until: int, clock_ns: int) -> None:
@@ -326,6 +297,10 @@ class MemberShare:
         self._paid_ns = 0
         self.account(now, using=False)
 
+    def believe_pause(self, idle_ns: int, now: int) -> int:
+        """When its work ended, of which its processes say that it did at `idle_ns`."""
+        return self._pauses.believed_end(max(idle_ns, self.since_ns), now, self.spec.request_micros)
+
     def bypass(self, now: int, *, waits_elsewhere: bool) -> None:
         """End a use whose end was not reported; it is charged by the clock until it is.
 
@@ -337,6 +312,7 @@ class MemberShare:
             self._overtime_left_ns = _OVERTIME_MAX_NS
         self._has_run_over |= waits_elsewhere
         self.owes_report = True
+        self.bypasses += 1
         self._is_excused = waits_elsewhere and self.excuses < _EXCUSES_MAX
         self.excuses += self._is_excused
 
@@ -353,7 +329,7 @@ class MemberShare:
             self._account.count_overtime()
         self._overtime_left_ns = 0
         self.owes_report = self.reporter_left = self._is_excused = False
-        self.excuses = 0
+        self.excuses = self.bypasses = 0
 
     def caught_up(self) -> None:
         """The end of work from before the present turn was reported, perhaps by a liar.
@@ -399,6 +375,18 @@ class MemberShare:
     def behind(self, clock_ns: int, used_ns: int = 0) -> int:
         """How far it is below its request, in millionths of a ns; 0 by the paper's measure."""
         return self._guarantee.behind(clock_ns, used_ns) if self._guarantee is not None else 0
+
+    def outstays(self, now: int) -> bool:
+        """Whether a holder used more than its request pays for, and others wait for too long.
+
+        One long kernel is paid for later. But many members that each begin one would keep the
+        others from their requests all the while.
+        """
+        clock_ns = self.token.clock(now)
+        debt = -self.behind(clock_ns, now - self.since_ns)
+        return debt > _PAYS_FOR_NS * self.spec.request_micros and (
+            self._owed(clock_ns) > _MISSED_MAX_NS * MICROS
+        )
 
     def is_prompt(self, now: int, cost_ns: int = 0) -> bool:
         """Whether it is latency-sensitive, and its request has more than the cost left.

@@ -20,8 +20,9 @@ from typing import Final
 from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch
 from kubeshare.core.token.entitlement import PACE_NS, PROMPT_COST_NS, SHORTEST_GRANT_NS
 from kubeshare.core.token.gangs import book, booked_until, forget_booking, has_booked
+from kubeshare.core.token.gpu_token import GpuToken
 from kubeshare.core.token.member import Member
-from kubeshare.core.token.share import GpuToken, MemberShare
+from kubeshare.core.token.share import MemberShare
 from kubeshare.core.token.turn import CLOSING, OPEN, Turn
 
 _DRAIN_TIMEOUT_NS: Final = 200_000_000
@@ -157,6 +158,7 @@ class Turns:
         """End the use of one GPU of whose end no process is left to report."""
         shut = self.shut(share, now, now)
         share.owes_report = True
+        share.bypasses += 1
         share.leave_unreported(now)
         return shut
 
@@ -332,9 +334,12 @@ def _drain_deadline_ns(member: Member, turn: Turn, now: int) -> int:
 def _is_busy(turn: Turn, now: int) -> bool:
     """Whether the holder recently reported that its drain goes on, within the longest drain.
 
-    A report counts for nothing as long as somebody owes the end of an earlier drain.
+    A report counts for nothing as long as somebody owes the end of an earlier drain, or if others
+    miss too much by it.
     """
     if any(share.owes_report and not share.reporter_left for share in turn.held):
+        return False
+    if any(share.outstays(now) for share in turn.held):
         return False
     recently = turn.busy_ns is not None and now - turn.busy_ns < _DRAIN_TIMEOUT_NS
     return recently and now - turn.draining_ns < _LONGEST_DRAIN_NS

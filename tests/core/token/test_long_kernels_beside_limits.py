@@ -1,0 +1,39 @@
+"""A request that is also the limit is kept beside kernels that are longer than any quota."""
+
+import pytest
+
+from core.token.simulation import SECOND, Simulation
+
+
+@pytest.mark.parametrize("kernel_s", [1, 15])
+@pytest.mark.parametrize("request_share", [0, 0.05, 0.2])
+def test_others_catch_up_with_what_a_long_kernel_kept_them_from(
+    request_share: float, kernel_s: int
+) -> None:
+    simulation = Simulation()
+    simulation.join("a", 0.5, 0.5)
+    simulation.join("b", 0.3, 0.3)
+    long = simulation.join("long", request_share, 1)
+    long.overrun_ns = lambda: kernel_s * SECOND
+    simulation.run(60 * SECOND)
+
+    shares = simulation.shares(300 * SECOND)
+
+    assert shares["a"] >= 0.47
+    assert shares["b"] >= 0.27
+    assert shares["long"] == pytest.approx(0.2, abs=0.05)
+    assert simulation.arbiter.views(simulation.now)[2].bypasses == 0
+
+
+def test_what_a_member_catches_up_with_is_never_more_than_its_limit_in_all() -> None:
+    simulation = Simulation()
+    simulation.join("a", 0.5, 0.5, drain_ms=0)
+    long = simulation.join("long", 0, 1)
+    long.overrun_ns = lambda: 10 * SECOND
+
+    used = [simulation.shares(SECOND)["a"] for _ in range(120)]
+
+    for last in range(1, len(used) + 1):
+        # One grant beyond it, of what it saved before it began.
+        assert sum(used[:last]) <= 0.5 * last + 0.2
+    assert max(used) > 0.9
