@@ -11,12 +11,14 @@ from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.errors import UnsettledError
 from kubeshare.core.gang import Nearness, place_gang
+from kubeshare.core.gang.near_search import SCOPES
 from kubeshare.core.gang_preemption import (
     cheapest_for_gang,
     fewest_in_steps,
     finish,
     preempt_in_steps,
 )
+from kubeshare.core.ledger.device import Device
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.core.preemption import Preemption
@@ -249,3 +251,100 @@ def test_what_grew_meanwhile_lets_some_stay() -> None:
     ledger.release("q0")
     gone = fewest_in_steps(LOCALITY, ledger, members, needed=4, leavers={"q0": 0})
     assert finish(gone) is None
+
+
+def members_start_without(
+    ledger: Ledger, members: list[Demand], near: Nearness | None, lower: dict[str, int]
+) -> tuple[str, ...]:
+    """Whom the search evicts for all members; they start without these, and not with one less."""
+    found = cheapest_for_gang(
+        LOCALITY,
+        ledger,
+        members,
+        needed=len(members),
+        priority=5,
+        preemptible=lower,
+        near=near,
+    )
+    assert found is not None
+    with ledger.what_if():
+        ledger.release_all(found.leave)
+        assert place_gang(LOCALITY, ledger, members, len(members), near).whole
+    return found.leave
+
+
+NEAR = [None, Nearness(near="node")]
+
+
+@pytest.mark.parametrize("near", NEAR)
+def test_who_leaves_suffices_although_members_are_placed_elsewhere_then(
+    near: Nearness | None,
+) -> None:
+    """Beside q0, the first member is placed on B and C; once q0 has left, on A and C."""
+    a = a_device("A", a_holder("q0"), a_holder("q1"))
+    b, c = a_device("B", a_holder("q0")), a_device("C", a_holder("q2"))
+    members = [a_demand(f"m{number}", "0.2", count=2) for number in range(3)]
+    lower = {"q0": 1, "q1": 2, "q2": 1}
+    leave = members_start_without(Ledger([a_node()], [a, b, c]), members, near, lower)
+    assert leave == ("q0", "q2")
+
+
+@pytest.mark.parametrize("near", NEAR)
+def test_who_leaves_suffices_although_a_label_leaves_with_them(near: Nearness | None) -> None:
+    """Without the one that has the label, its GPU is no place for the label: it is not idle."""
+    holders = a_holder("q0", affinity="x"), a_holder("q1", "0.3")
+    members = [a_demand(f"m{number}", "0.2", affinity="x") for number in range(2)]
+    ledger = Ledger([a_node()], [a_device("A", *holders)])
+    leave = members_start_without(ledger, members, near, {"q0": 0, "q1": 1})
+    assert leave == ("q1",)
+
+
+def devices_on(ledger: Ledger, node: str) -> list[Device]:
+    return [each for each in ledger.devices.values() if each.node == node]
+
+
+def test_no_set_is_chosen_with_which_the_gang_would_not_be_placed() -> None:
+    """All orders of the members are tried in some places only, and not in the one of this set."""
+    on_one = Nearness(near="node")
+    nodes = [a_node(f"n{number}") for number in range(SCOPES + 1)]
+    devices = [
+        a_device("n0-0", node="n0"),
+        a_device("n0-1", a_holder("q0", "1"), node="n0"),
+        a_device("n0-2", a_holder("q1", "1"), node="n0"),
+    ]
+    lower = {"q0": 0, "q1": 1}
+    for number in range(1, SCOPES + 1):
+        name, uid = f"n{number}", f"other{number}"
+        devices += [a_device(f"{name}-0", node=name)]
+        devices += [a_device(f"{name}-1", a_holder(uid, "0.7"), node=name)]
+        lower[uid] = 0
+    members = [a_demand(f"m{number}", "0.3" if number < 2 else "0.7") for number in range(4)]
+    ledger = Ledger(nodes, devices)
+    with ledger.what_if():
+        ledger.release("q0")  # in another order, all fit on n0 then
+        assert place_gang(LOCALITY, Ledger([nodes[0]], devices_on(ledger, "n0")), members, 4).whole
+        assert not place_gang(LOCALITY, ledger, members, 4, on_one).whole
+    found = cheapest_for_gang(
+        LOCALITY, ledger, members, needed=4, priority=5, preemptible=lower, near=on_one
+    )
+    assert found is None
+
+
+def test_a_policy_that_answers_otherwise_when_asked_again_evicts_nobody() -> None:
+    """It once ended the search with an error of the ledger."""
+    bound: set[str] = set()
+
+    def once(ledger: Ledger, demand: Demand) -> Decision:
+        decision = LOCALITY(ledger, demand)
+        if decision.outcome == "bound" and demand.uid in bound:
+            return Decision(outcome="pending", reasons={})
+        bound.update([demand.uid] if decision.outcome == "bound" else [])
+        return decision
+
+    ledger = full()
+    before = dict(ledger.devices)
+    members = [a_demand(f"m{number}", "1") for number in range(3)]
+    search = preempt_in_steps(once, ledger, members, needed=3, priority=5, preemptible=PREEMPTIBLE)
+    assert finish(search) is None
+    assert bound
+    assert dict(ledger.devices) == before

@@ -3,7 +3,8 @@
 Each member in turn gets the cheapest set that lets it fit beside those before it. Then holders
 that need not leave are taken out again, those of the highest priority first: without any one of
 the rest the gang would not start. If the members have to be near each other, this is done in each
-of some places where they would fit without the holders, and the cheapest set is taken.
+of some places where they would fit without the holders, and the cheapest set is taken with which
+the gang would start.
 
 The ledger may change between two steps: :mod:`kubeshare.core.preemption_search` says what follows.
 Whoever evicts the holders first looks whether the gang fits without them.
@@ -94,7 +95,14 @@ def preempt_in_steps(  # noqa: PLR0913 - all are inputs of one question
         chosen = yield from search.run()
         sets += [chosen] if chosen else []
         yield
-    return min(sets, key=lambda each: (each.priority, len(each.leave), each.leave), default=None)
+    # Of many scopes, a gang tries only some in all orders of its members.
+    whole = PreemptionSearch(
+        policy, ledger, members, needed=needed, lower=lower, prepare=prepare, near=near
+    )
+    for each in sorted(sets, key=lambda each: (each.priority, len(each.leave), each.leave)):
+        if (yield from whole.fits_without(each.leave)):
+            return each
+    return None
 
 
 def fewest_in_steps(  # noqa: PLR0913 - as above

@@ -25,6 +25,8 @@ LOOKED_AT_ONCE: Final = 512
 """GPUs that are looked at in a step for holders to evict; for one member, all are."""
 RETURNS: Final = 32
 """How often a search goes back to a member before it is given up."""
+ROUNDS: Final = 8
+"""How often holders are added to a set without which too few members fit."""
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
@@ -82,6 +84,7 @@ class PreemptionSearch:
         self._lower = lower
         self._prepare = prepare
         self._near = near
+        self._gone: set[str] = set()  # holders that earlier rounds have chosen
         self._places: list[_Place] = []
         self._tried = 0
         self._returns = 0
@@ -89,20 +92,29 @@ class PreemptionSearch:
     def run(self) -> Steps[Preemption | None]:
         """The set; None if none was found.
 
+        The members before the one for which a holder leaves are placed beside it. Once it has left,
+        the policy may place them elsewhere, and leave too little room for the others. So all are
+        tried without the set, and if too few fit, the search goes on without it.
+
         Raises:
             UnsettledError: the ledger has changed too often.
         """
-        leavers = yield from self._one_by_one()
-        if not leavers:
-            return None
-        yield
-        return (yield from self.fewest(leavers))
+        for _ in range(ROUNDS):
+            chosen = yield from self._one_by_one()
+            if not chosen:
+                return None
+            self._gone |= chosen
+            yield
+            if (yield from self.fits_without(self._gone)):
+                return (yield from self.fewest(self._gone))
+            self._places, self._tried = [], 0
+        return None
 
     def fewest(self, leavers: Collection[str]) -> Steps[Preemption | None]:
         """Those of a set that suffices without whom it would not; None if all have left."""
         leaving = set(filter(self._ledger.held_by, leavers))
         for uid in (yield from self._dispensable(leaving)):
-            if (yield from self._fits_without(leaving - {uid})):
+            if (yield from self.fits_without(leaving - {uid})):
                 leaving.discard(uid)
         leaving = set(filter(self._ledger.held_by, leaving))
         if not leaving:
@@ -112,6 +124,15 @@ class PreemptionSearch:
             priority=max(self._lower[uid] for uid in leaving),
             words=leave_clauses(self._ledger, leaving, self._members[0]),
         )
+
+    def fits_without(self, leavers: Collection[str]) -> Steps[bool]:
+        """Whether enough members fit once some holders have left."""
+        tried = placements(self._policy, self._ledger, self._members, self._needed, self._near)
+        for placement in without(self._ledger, leavers, tried, self._prepare):
+            yield
+            if placement.whole:
+                return True
+        return False
 
     def _dispensable(self, leavers: Collection[str]) -> Steps[list[str]]:
         """Those that may not be necessary, of the highest priority first."""
@@ -123,7 +144,10 @@ class PreemptionSearch:
         return sorted(rest, key=lambda uid: (-self._lower[uid], uid))
 
     def _one_by_one(self) -> Steps[set[str]]:
-        """The holders evicted for one member after another; none if too few members fit."""
+        """The holders evicted for one member after another; none if too few members fit.
+
+        They are beside those of earlier rounds.
+        """
         while True:
             with self._ledger.what_if():
                 self._prepare(self._ledger)
@@ -144,6 +168,7 @@ class PreemptionSearch:
 
     def _step(self) -> None:
         """Place the members of earlier steps again, and decide the next ones."""
+        self._ledger.release_all(self._gone)
         earlier, self._places = self._places, []
         for place in earlier:
             if not self._again(place):
@@ -190,23 +215,22 @@ class PreemptionSearch:
             if found is None:
                 return looked
             leave = found.leave
+            decision = self._decide_without(leave, demand)
+            if decision.outcome != "bound":  # a policy may answer otherwise when asked again
+                return looked
             self._ledger.release_all(leave)
-            decision = self._policy(self._ledger, demand)
         self._places.append(_Place(self._tried, leave, demand, decision, self._seen(decision)))
         commit(self._ledger, demand, decision)
         return looked
 
+    def _decide_without(self, leave: Collection[str], demand: Demand) -> Decision:
+        with self._ledger.what_if():
+            self._ledger.release_all(leave)
+            return self._policy(self._ledger, demand)
+
     def _seen(self, decision: Decision) -> tuple[Node | None, tuple[Device | None, ...]]:
         nodes, devices = self._ledger.nodes, self._ledger.devices
         return nodes.get(decision.node or ""), tuple(map(devices.get, decision.devices))
-
-    def _fits_without(self, leavers: Collection[str]) -> Steps[bool]:
-        tried = placements(self._policy, self._ledger, self._members, self._needed, self._near)
-        for placement in without(self._ledger, leavers, tried, self._prepare):
-            yield
-            if placement.whole:
-                return True
-        return False
 
 
 def without(

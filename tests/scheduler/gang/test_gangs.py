@@ -21,8 +21,10 @@ from fakes.cluster.state import gates, holding, is_scheduled
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.core.gang import GangPlacement, placements
 from kubeshare.kube.resources import NODES
-from kubeshare.simulator.control import Fault
-from scheduler.gang.gangs import gang, labels
+from kubeshare.scheduler.gang.members import Members
+from kubeshare.scheduler.gang.scheduling import GangScheduler
+from kubeshare.simulator.control import Fault, until
+from scheduler.gang.gangs import gang, hold_nothing, labels
 
 Raw = dict[str, Any]
 
@@ -429,5 +431,31 @@ def test_room_that_comes_while_orders_are_tried_is_found(monkeypatch: pytest.Mon
         monkeypatch.setattr("kubeshare.scheduler.gang.scheduling.placements", orders_without_room)
         cluster.start("scheduler")
         await expect_scheduled(cluster, "a")
+
+    run_scenario(main, n1=1)
+
+
+def test_a_member_that_gets_a_share_before_its_gang_is_placed_is_no_failure(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A reconcile that fails is in the log, with which no scenario passes."""
+    read = GangScheduler._request
+
+    async def main(cluster: FakeCluster) -> None:
+        async def patched(self: GangScheduler, members: Members) -> Any:
+            request = await read(self, members)
+            monkeypatch.undo()
+            hold_nothing(cluster, "b")
+            uid = cluster.sharepod("b")["metadata"]["uid"]
+            await until(lambda: self._context.pool.held_by(uid))
+            return request
+
+        cluster.start("scheduler")
+        cluster.share("x", "0.1")
+        await expect_scheduled(cluster, "x")
+        monkeypatch.setattr(GangScheduler, "_request", patched)
+        gang(cluster, "a", "b", request="0.3")
+        await expect_all_scheduled(cluster, "a", "b")
+        assert read == GangScheduler._request
 
     run_scenario(main, n1=1)

@@ -1,7 +1,7 @@
 """What changes while the search for victims is paused: nobody is evicted for what was."""
 
-from collections.abc import Callable
-from typing import Any
+from collections.abc import Callable, Sequence
+from typing import Any, TypeAlias
 
 import pytest
 
@@ -11,7 +11,6 @@ from kubeshare.api.eviction import evict
 from kubeshare.api.types.core_v1 import Pod
 from kubeshare.api.types.v1 import SHAREPODS, VGPUS
 from kubeshare.core.gang import GangPlacement
-from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import TooManyRequestsError
 from kubeshare.kube.controller.controller import RequeueAfter
@@ -19,29 +18,53 @@ from kubeshare.kube.resources import PODS
 from kubeshare.scheduler.preemption import preemption
 from kubeshare.scheduler.preemption.nominations import Nomination
 from kubeshare.scheduler.preemption.preemption import Preemptor
+from kubeshare.scheduler.preemption.victims import Victim
 from kubeshare.simulator.control import until
-from scheduler.gang.gangs import labels
+from scheduler.gang.gangs import hold_nothing, labels
 from scheduler.preemption.test_preemption import MARKED, evicted, high
+
+Pausing: TypeAlias = Callable[..., list[int]]
 
 
 def between_steps(
     monkeypatch: pytest.MonkeyPatch,
     change: Callable[[], object],
-    seen: Callable[[Preemptor], bool],
+    seen: Callable[[Preemptor], object],
     at: int = 1,
 ) -> list[int]:
     """Change the cluster in a pause of the first search; a number is added for each pause."""
     calls: list[int] = []
     pause = Preemptor._pause
 
-    async def patched(self: Preemptor, ledger: Ledger) -> None:
+    async def patched(self: Preemptor, *args: Any) -> None:
         calls.append(1)
         if len(calls) == at:
             change()
             await until(lambda: seen(self))
-        await pause(self, ledger)
+        await pause(self, *args)
 
     monkeypatch.setattr(Preemptor, "_pause", patched)
+    return calls
+
+
+def while_budgets_are_asked(
+    monkeypatch: pytest.MonkeyPatch,
+    change: Callable[[], object],
+    seen: Callable[[Preemptor], object],
+) -> list[int]:
+    """Change the cluster after the dry runs of the first evictions."""
+    calls: list[int] = []
+    ask = Preemptor._protected
+
+    async def patched(self: Preemptor, victims: Sequence[Victim]) -> list[str]:
+        protected = await ask(self, victims)
+        calls.append(1)
+        if len(calls) == 1:
+            change()
+            await until(lambda: seen(self))
+        return protected
+
+    monkeypatch.setattr(Preemptor, "_protected", patched)
     return calls
 
 
@@ -246,6 +269,49 @@ def test_no_more_leave_than_are_needed_beside_a_gpu_that_is_freed(
         assert len(evicted(cluster)) == 1
 
     run_scenario(play, n1=3)
+
+
+def test_no_more_leave_beside_a_gpu_that_is_freed_while_budgets_are_asked(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    async def play(cluster: FakeCluster) -> None:
+        def seen(preemptor: Preemptor) -> bool:
+            return preemptor._cluster_state.ledger().nodes["n1"].free != ()
+
+        await two_low_ones(cluster)
+        cluster.plain("fixed", "1")
+        await expect_running(cluster, "fixed")
+        calls = while_budgets_are_asked(
+            monkeypatch, lambda: cluster.server.remove(PODS, "fixed", "default"), seen
+        )
+        await a_gang_of_two(cluster, calls)
+        await expect_running(cluster, "a")
+        await expect_running(cluster, "b")
+        assert len(evicted(cluster)) == 1
+
+    run_scenario(play, n1=3)
+
+
+@pytest.mark.parametrize("while_paused", [between_steps, while_budgets_are_asked])
+def test_a_member_that_gets_a_share_while_the_search_is_paused_is_no_failure(
+    while_paused: Pausing, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A reconcile that fails is in the log, with which no scenario passes."""
+
+    async def play(cluster: FakeCluster) -> None:
+        await two_low_ones(cluster)
+        calls = while_paused(
+            monkeypatch,
+            lambda: hold_nothing(cluster, "b"),
+            lambda preemptor: preemptor._cluster_state.pool.held_by(
+                cluster.sharepod("b")["metadata"]["uid"]
+            ),
+        )
+        await a_gang_of_two(cluster, calls)
+        await expect_running(cluster, "a", seconds=60)
+        await expect_running(cluster, "b", seconds=60)
+
+    run_scenario(play, n1=2)
 
 
 def test_a_set_that_does_not_suffice_is_not_evicted(monkeypatch: pytest.MonkeyPatch) -> None:

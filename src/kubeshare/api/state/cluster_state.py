@@ -1,6 +1,7 @@
 """The vGPUs, nodes and pods of the cluster, for a controller."""
 
 from collections.abc import Callable
+from collections.abc import Set as AbstractSet
 
 from kubeshare.api.demands import Demands
 from kubeshare.api.quotas.policy import NO_QUOTAS, Quotas
@@ -13,7 +14,7 @@ from kubeshare.api.state.ledger_builder import (
     unclaimed_gpus,
 )
 from kubeshare.api.state.ledger_cache import LedgerCache, Upkeep
-from kubeshare.api.state.vgpu_store import VGPUStore
+from kubeshare.api.state.vgpu_store import StaleDecisionError, VGPUStore
 from kubeshare.api.types import core_v1
 from kubeshare.api.types.constants import LABEL_VGPU, LABEL_ZONE
 from kubeshare.api.types.v1 import VGPU, GPUNode
@@ -153,6 +154,17 @@ class ClusterState:
         Callers change it inside its ``what_if`` only, and not across an ``await``.
         """
         return self._ledger.now()
+
+    def ledger_to_place(self, uids: AbstractSet[str]) -> Ledger:
+        """The ledger, in which demands of these uids are to be placed.
+
+        Raises:
+            StaleDecisionError: one of them holds a share by now.
+        """
+        ledger = self.ledger()
+        if held := ledger.holding(uids):
+            raise StaleDecisionError(f"placed meanwhile: {', '.join(sorted(held))}")
+        return ledger
 
     async def prepare_ledger(self, upkeep: Upkeep) -> None:
         """Build the ledger in steps (:meth:`LedgerCache.prepare`)."""

@@ -306,14 +306,14 @@ class GangScheduler:
             return decide(reserving, ledger, demand, nodes)
 
         best = GangPlacement(room_for=0)
-        ledger = context.cluster_state.ledger()
+        ledger = context.cluster_state.ledger_to_place(requesters.keys())
         for best in placements(policy, ledger, request.demands, request.needed, request.near):
             if best.whole:
                 break
             # A step takes milliseconds, all orders a second: the Lease must not wait.
             await asyncio.sleep(0)
             mates.forget_refusals()
-            if context.cluster_state.ledger() is not ledger:
+            if context.cluster_state.ledger_to_place(requesters.keys()) is not ledger:
                 raise StaleDecisionError("the ledger was built anew")
         return best
 

@@ -40,6 +40,8 @@ from kubeshare.scheduler.requesters.base import Requester, RequesterKind
 
 MAX_VICTIM_SETS: Final = 8
 """How many sets of pods are tried if disruption budgets refuse."""
+MAX_LOOKS: Final = 8
+"""How often the victims are compared with a cluster in which there is ever more room."""
 RETRY_SECONDS: Final = 10.0
 """Seconds until the next attempt after budgets refused all sets."""
 SETTLE_SECONDS: Final = 10.0
@@ -162,21 +164,16 @@ class Preemptor:
     async def _choose(self, request: RoomRequest) -> RequeueAfter | None:
         """Evict the cheapest set of pods that makes room and that disruption budgets allow."""
         victims = self._victims()
+        self._cluster_state.ledger_to_place(request.uids)  # counts what has grown until now
         growths = self._cluster_state.growths
         refused = False
         for _ in range(MAX_VICTIM_SETS):
             found = await self._cheapest(request, victims)
             if found is None:
                 break
-            if self._cluster_state.growths != growths:
-                # There was more room between two steps, for which nobody has to leave.
-                growths = self._cluster_state.growths
-                if (await self._placement(request)).whole:
-                    return RequeueAfter(0)
-                found = await self._fewest(request, found, victims)
             protected = await self._protected([victims[uid] for uid in found.leave])
             if not protected:
-                return await self._preempt(request, found)
+                return await self._preempt(request, found, victims, growths)
             refused = True
             for uid in protected:
                 del victims[uid]
@@ -211,9 +208,9 @@ class Preemptor:
         """The cheapest set of victims.
 
         Raises:
-            StaleDecisionError: the ledger was built anew.
+            StaleDecisionError: the ledger was built anew, or a demand was placed.
         """
-        ledger = self._cluster_state.ledger()
+        ledger = self._cluster_state.ledger_to_place(request.uids)
         search = preempt_in_steps(
             self._policy,
             ledger,
@@ -224,7 +221,7 @@ class Preemptor:
             near=request.near,
             prepare=self._hiding(request),
         )
-        return await self._finished(search, ledger)
+        return await self._finished(request, search, ledger)
 
     async def _fewest(
         self, request: RoomRequest, found: Preemption, victims: Mapping[str, Victim]
@@ -232,9 +229,10 @@ class Preemptor:
         """Those of the victims who still have to leave.
 
         Raises:
-            StaleDecisionError: the ledger was built anew, or all of them have left.
+            StaleDecisionError: the ledger was built anew, a demand was placed, or all of them have
+                left.
         """
-        ledger = self._cluster_state.ledger()
+        ledger = self._cluster_state.ledger_to_place(request.uids)
         search = fewest_in_steps(
             self._policy,
             ledger,
@@ -244,7 +242,7 @@ class Preemptor:
             near=request.near,
             prepare=self._hiding(request),
         )
-        fewest = await self._finished(search, ledger)
+        fewest = await self._finished(request, search, ledger)
         if fewest is None:
             raise StaleDecisionError("all that were to be evicted have left")
         return fewest
@@ -255,7 +253,7 @@ class Preemptor:
         return self._nominations.hiding(request.uids, request.priority, now)
 
     async def _finished(
-        self, search: Steps[Preemption | None], ledger: Ledger
+        self, request: RoomRequest, search: Steps[Preemption | None], ledger: Ledger
     ) -> Preemption | None:
         """The answer of a search, with pauses: for a large gang it takes seconds."""
         while True:
@@ -264,12 +262,12 @@ class Preemptor:
             except StopIteration as end:
                 found: Preemption | None = end.value
                 return found
-            await self._pause(ledger)
+            await self._pause(request, ledger)
 
-    async def _pause(self, ledger: Ledger) -> None:
+    async def _pause(self, request: RoomRequest, ledger: Ledger) -> None:
         """Let others run between two steps that work on a ledger."""
         await asyncio.sleep(0)
-        if self._cluster_state.ledger() is not ledger:
+        if self._cluster_state.ledger_to_place(request.uids) is not ledger:
             raise StaleDecisionError("the ledger was built anew")
 
     async def _protected(self, victims: Sequence[Victim]) -> list[str]:
@@ -284,9 +282,31 @@ class Preemptor:
                 continue  # the pod is gone
         return protected
 
-    async def _preempt(self, request: RoomRequest, found: Preemption) -> RequeueAfter:
-        """Evict victims, if the demands fit without them as everything is now."""
-        placement = await self._placement(request, found.leave)
+    async def _preempt(
+        self,
+        request: RoomRequest,
+        found: Preemption,
+        victims: Mapping[str, Victim],
+        growths: int,
+    ) -> RequeueAfter:
+        """Evict victims, if the demands fit only without them as everything is now.
+
+        Args:
+            request: the demands.
+            found: the victims.
+            victims: who may be evicted.
+            growths: those of the cluster when the search for the victims began.
+        """
+        for _ in range(MAX_LOOKS):
+            if self._cluster_state.growths != growths:
+                # There was more room between two awaits, for which nobody has to leave.
+                growths = self._cluster_state.growths
+                if (await self._placement(request)).whole:
+                    return RequeueAfter(0)
+                found = await self._fewest(request, found, victims)
+            placement = await self._placement(request, found.leave)
+            if self._cluster_state.growths == growths:
+                break
         if not placement.whole:
             return RequeueAfter(RETRY_SECONDS)
         self._check(request, found)
@@ -360,8 +380,12 @@ class Preemptor:
         return RequeueAfter(nomination.until - asyncio.get_running_loop().time())
 
     async def _placement(self, request: RoomRequest, leave: Collection[str] = ()) -> GangPlacement:
-        """Where the demands are placed once these holders have left."""
-        ledger = self._cluster_state.ledger()
+        """Where the demands are placed once these holders have left.
+
+        Raises:
+            StaleDecisionError: the ledger was built anew, or a demand was placed.
+        """
+        ledger = self._cluster_state.ledger_to_place(request.uids)
         demands, needed, near = request.demands, request.needed, request.near
         placement = GangPlacement(room_for=0)
         answers = placements_without(
@@ -376,7 +400,7 @@ class Preemptor:
         for placement in answers:
             if placement.whole:
                 break
-            await self._pause(ledger)
+            await self._pause(request, ledger)
         return placement
 
 
