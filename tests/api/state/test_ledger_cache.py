@@ -1,6 +1,7 @@
 """A ledger that is kept by events equals one that is built from the objects, whatever comes."""
 
 import asyncio
+import gc
 from collections.abc import Callable, Coroutine
 from typing import Any
 
@@ -27,7 +28,7 @@ from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import policy
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.meta import Key
-from kubeshare.simulator.control import FakeApiServer, run_virtual
+from kubeshare.simulator.control import FakeApiServer, run_virtual, until
 
 POLICIES = tuple(policy(name) for name in ("locality", "binpack", "topology"))
 Object = v1.VGPU | v1.GPUNode | Node | Pod
@@ -346,6 +347,29 @@ def test_built_in_steps_it_equals_one_that_is_built_at_once() -> None:
         assert cluster.builds == 1
         assert cluster.kept.now() == cluster.built()
         assert cluster.builds == 1
+
+    with_cluster(scenario)
+
+
+def test_nothing_is_collected_while_it_is_built() -> None:
+    """Each collection of what was built so far once kept all else from running."""
+
+    async def scenario(cluster: Cluster) -> None:
+        collects: list[bool] = []
+        upkeep = Upkeep(lambda _: None, lambda _: collects.append(gc.isenabled()))
+        _many(cluster)
+        await cluster.kept.prepare(upkeep)
+        assert gc.isenabled()
+        keeping = asyncio.create_task(cluster.kept.keep_up(upkeep))
+        await asyncio.sleep(0)
+        built = len(collects)
+        cluster.scope = "namespace"
+        await until(lambda: cluster.kept.now().label_scope == "namespace")
+        assert collects[:built].count(False) == built >= 4
+        # The last entries are built when it is in use.
+        assert collects[built:].count(False) >= built - 2
+        assert gc.isenabled()
+        keeping.cancel()
 
     with_cluster(scenario)
 

@@ -1,12 +1,14 @@
 """The store: keys, uids, indexes and snapshots, against a plain dictionary."""
 
+from collections import Counter
+from collections.abc import Iterator
 from typing import Any
 
 from hypothesis import settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, invariant, rule
 
-from kubeshare.kube.cache.store import DELETED, Change, Store
+from kubeshare.kube.cache.store import DELETED, Change, EncodedObject, Store
 from kubeshare.kube.meta import Key
 
 NAMES = st.sampled_from(["a", "b", "c", "d"])
@@ -146,3 +148,25 @@ def test_a_deletion_has_the_last_state_and_the_one_before() -> None:
     assert store.remove(Key("ns", "a"), uid="1", last=last) == [Change(DELETED, last, seen)]
     store.put(seen)
     assert store.remove(Key("ns", "a")) == [Change(DELETED, seen, seen)]
+
+
+def test_no_step_goes_through_a_whole_list() -> None:
+    """A reader of the store may run after each."""
+    store: Store[dict[str, Any]] = Store()
+    for number in range(100):
+        store.put(make(f"old-{number}", f"old-{number}", 1))
+    read = 0
+
+    def listed() -> Iterator[EncodedObject]:
+        nonlocal read
+        for number in range(100):
+            read += 1
+            yield store.encode(make(f"new-{number}", f"new-{number}", 2))
+
+    changes: list[Change[dict[str, Any]]] = []
+    for changed in store.iter_replace(listed()):
+        before, read = read, 0
+        assert before <= 1
+        assert len(changed) <= 1
+        changes += changed
+    assert Counter(each.type for each in changes) == {"ADDED": 100, "DELETED": 100}

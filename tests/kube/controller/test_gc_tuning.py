@@ -11,6 +11,7 @@ import pytest
 from kubeshare.kube.controller.gc_tuning import (
     PAUSE_SECONDS,
     collections_paused,
+    collections_postponed,
     freeze_live_objects,
 )
 from kubeshare.simulator.control import run_virtual, until
@@ -82,6 +83,35 @@ def test_nothing_is_collected_while_stores_are_filled_and_what_lives_then_never(
 def test_collections_go_on_where_the_stores_are_never_filled() -> None:
     async def main() -> None:
         async with collections_paused(partial(asyncio.sleep, 2 * PAUSE_SECONDS)):
+            await asyncio.sleep(PAUSE_SECONDS - 1)
+            assert not gc.isenabled()
+            await asyncio.sleep(2)
+            assert gc.isenabled()
+
+    run_virtual(main())
+
+
+def test_collections_wait_for_all_that_postpone_them() -> None:
+    async def main() -> None:
+        filled = asyncio.Event()
+
+        async def wait_until_filled() -> None:
+            await filled.wait()
+
+        async with collections_paused(wait_until_filled):
+            with collections_postponed():
+                filled.set()
+                await asyncio.sleep(1)
+                assert not gc.isenabled()
+            assert gc.isenabled()
+
+    run_virtual(main())
+    assert gc.isenabled()
+
+
+def test_collections_go_on_where_what_postpones_them_takes_long() -> None:
+    async def main() -> None:
+        with collections_postponed(), collections_postponed():
             await asyncio.sleep(PAUSE_SECONDS - 1)
             assert not gc.isenabled()
             await asyncio.sleep(2)

@@ -30,6 +30,7 @@ from kubeshare.core.ledger.growth import device_grew, node_grew
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.kube.cache.reflector import Reflector
 from kubeshare.kube.cache.store import Change
+from kubeshare.kube.controller.gc_tuning import collections_postponed
 
 log = structlog.get_logger(__name__)
 
@@ -166,10 +167,11 @@ class LedgerCache:
         """Build the ledger, unless there is one, in steps between which other tasks run."""
         if self._state is not None:
             return
-        state = self._state = self._begun(upkeep)
-        await self._catch_up_in_steps(upkeep)
-        if self._state is state:
-            self._on_built()
+        with collections_postponed():
+            state = self._state = self._begun(upkeep)
+            await self._catch_up_in_steps(upkeep)
+            if self._state is state:
+                self._on_built()
 
     async def keep_up(self, upkeep: Upkeep) -> None:
         """Bring the ledger up to date whenever much has changed, until cancelled."""
@@ -182,7 +184,8 @@ class LedgerCache:
                 self._behind.clear()
                 await self.prepare(upkeep)
                 if self._state is not None and self._has_other_settings(self._state):
-                    await self._replace(upkeep)
+                    with collections_postponed():
+                        await self._replace(upkeep)
                 await self._catch_up_in_steps(upkeep)
         finally:
             self._kept = False

@@ -179,14 +179,20 @@ class Store(Generic[T]):
     ) -> Iterator[list[Change[T]]]:
         """Make the store equal to a complete list; yields the changes of one object after another.
 
+        There are none in the steps in which it only compares: to look at all keys of a large list
+        at once takes too long.
+
         Args:
             listed: all objects, as :meth:`encode` returns them.
             keep: keys to leave unchanged although they are not listed.
             initial: whether this is the first list.
         """
-        wanted = dict(listed)
-        for key in [key for key in self._objects if key not in wanted and key not in keep]:
-            yield self.remove(key)
+        wanted: dict[Key, Any] = {}
+        for key, encoded in listed:
+            wanted[key] = encoded
+            yield []
+        for key in tuple(self._objects):
+            yield [] if key in wanted or key in keep else self.remove(key)
         for key, encoded in wanted.items():
             obj = self._codec.decode(encoded)
             yield self._put(obj, EncodedObject(key, encoded), initial=initial)

@@ -1,14 +1,14 @@
 """Tunes the garbage collector for programs with large, long-lived state.
 
 A collection of all that a program knows about a large cluster takes a tenth of a second, during
-which nothing else runs. So there is none while its stores are filled, and what lives then is not
-looked at again.
+which nothing else runs. So there is none while its stores are filled and what it computes from them
+at first is built, and what lives then is not looked at again.
 """
 
 import asyncio
 import gc
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import Final
 
 PAUSE_SECONDS: Final = 120.0
@@ -37,23 +37,60 @@ class _LiveObjects:
 freeze_live_objects: Final = _LiveObjects().freeze
 
 
+class _Pauses:
+    """Postpones collections while anybody asks for it."""
+
+    def __init__(self) -> None:
+        self._count = 0
+
+    def begin(self) -> Callable[[], None]:
+        """Collect nothing until the returned function is called; further calls of it do nothing."""
+        self._count += 1
+        gc.disable()
+        ended = False
+
+        def end() -> None:
+            nonlocal ended
+            self._count -= not ended
+            ended = True
+            if not self._count:
+                gc.enable()
+
+        return end
+
+
+_pauses: Final = _Pauses()
+
+
+@contextmanager
+def collections_postponed() -> Iterator[None]:
+    """Collect nothing inside, for :data:`PAUSE_SECONDS` at most."""
+    end = _pauses.begin()
+    timer = asyncio.get_running_loop().call_later(PAUSE_SECONDS, end)
+    try:
+        yield
+    finally:
+        timer.cancel()
+        end()
+
+
 @asynccontextmanager
 async def collections_paused(
     wait_until_filled: Callable[[], Awaitable[None]],
 ) -> AsyncIterator[None]:
     """Collect nothing until the stores are filled, then exclude what lives, and collect again."""
+    end = _pauses.begin()
 
     async def resume() -> None:
         with suppress(TimeoutError):
             async with asyncio.timeout(PAUSE_SECONDS):
                 await wait_until_filled()
             gc.freeze()
-        gc.enable()
+        end()
 
-    gc.disable()
     task = asyncio.create_task(resume())
     try:
         yield
     finally:
         task.cancel()
-        gc.enable()
+        end()
