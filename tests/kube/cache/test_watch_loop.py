@@ -107,6 +107,23 @@ def test_without_bookmarks_a_silent_watch_begins_again_at_once(server: FakeApiSe
     run_virtual(main())
 
 
+def test_a_watch_that_gets_no_bookmarks_begins_again_at_once(server: FakeApiServer) -> None:
+    """Each silence once counted as a failure, and the next watch began up to 30 s later."""
+
+    async def main() -> None:
+        watching = Watching(server)
+        await asyncio.sleep(1)
+        for _ in range(20):
+            await asyncio.sleep(IDLE_SECONDS)
+        assert watching.loop.restarts == {"silent": 20}
+        watched = [each.at for each in server.requests if each.verb == "watch"]
+        pauses = [later - earlier for earlier, later in itertools.pairwise(watched)]
+        assert max(pauses) - IDLE_SECONDS < 0.01
+        await watching.end()
+
+    run_virtual(main())
+
+
 def test_without_bookmarks_what_happens_between_two_watches_is_delivered_once(
     server: FakeApiServer,
 ) -> None:

@@ -2,7 +2,7 @@
 
 import pytest
 
-from kubeshare.lab.control_plane.api_server import ApiServer
+from kubeshare.lab.control_plane.api_server import ApiServer, etcd_arguments
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.apiserver
@@ -29,3 +29,8 @@ def test_a_pod_can_be_created_without_a_controller_manager(apiserver: ApiServer)
     apiserver.kubectl("run", "bare", "--image=none", "--restart=Never")
 
     assert "bare" in apiserver.kubectl("get", "pods", "-o", "name")
+
+
+def test_etcd_reports_progress_as_kubeadm_has_it(apiserver: ApiServer) -> None:
+    """Else a kind whose objects never change gets no bookmark in the first two minutes."""
+    assert "--watch-progress-notify-interval=5s" in etcd_arguments(apiserver.settings)

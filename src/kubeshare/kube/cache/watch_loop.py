@@ -2,9 +2,10 @@
 
 1. The resourceVersion of each event, bookmarks included, is where the next watch begins.
 2. The watch asks for bookmarks. The server ends it after 5 to 10 minutes (with jitter, so that
-   clients do not reconnect together), and 75 s of silence count as a lost connection. Events get no
-   bookmarks, since the API server has no cache of them: of a kind like that, silence is no failure.
-   The next watch begins at once, from a version that is not too old.
+   clients do not reconnect together), and after 75 s of silence the connection may be lost. The
+   next watch begins at once: a kind whose objects never change gets no bookmarks unless etcd
+   reports progress, so silence is no failure. Events get none in any case, since the API server
+   has no cache of them: of a kind like that, it begins from a version that is not too old.
 3. 410, as a status or as an event, asks for a new resourceVersion to start from; any other failure
    causes a new watch from the last one.
 4. After a watch that did not last as long as it asked for, the present resourceVersion is read. If
@@ -27,7 +28,7 @@ import structlog
 
 from kubeshare.kube.cache.watch import WatchEvent
 from kubeshare.kube.client.client import Client
-from kubeshare.kube.client.errors import ApiError, GoneError, UnreachableError
+from kubeshare.kube.client.errors import ApiError, GoneError
 from kubeshare.kube.controller.backoff import Backoff
 from kubeshare.kube.resources import Resource
 
@@ -36,7 +37,7 @@ T = TypeVar("T")
 log = structlog.get_logger(__name__)
 
 IDLE_SECONDS: Final = 75.0
-"""Seconds of silence after which a watch counts as lost; a bookmark comes once a minute."""
+"""Seconds of silence after which a watch may be lost; a bookmark comes once a minute."""
 SHORT_WATCH: Final = 1.0
 """A watch without events that lasts less than so many seconds is a failure."""
 EVENTS_AT_ONCE: Final = 100
@@ -151,11 +152,8 @@ class WatchLoop(Generic[T]):
                     if loop.time() + self._idle > (silence.when() or 0.0) + SLACK:
                         silence.reschedule(loop.time() + self._idle)
         except TimeoutError:
-            if self._latest is not None:
-                self._skip_silence()
-                return
-            message = f"watch {self._resource.plural}: silent for {self._idle:g} s"
-            raise UnreachableError(message, sent=True) from None
+            self._skip_silence()
+            return
         if not events and loop.time() - started < SHORT_WATCH:
             await self._pause("empty", None)
             return
@@ -173,7 +171,8 @@ class WatchLoop(Generic[T]):
     def _skip_silence(self) -> None:
         """Let the next watch begin where a silent one can have missed nothing.
 
-        Versions are forgotten after five minutes; 410 would cost the events since the last one.
+        Versions are forgotten after five minutes; of a kind without bookmarks, 410 would cost the
+        events since the last one.
         """
         if _is_older(self.resource_version, self._checked):
             self._advance(self._checked)
