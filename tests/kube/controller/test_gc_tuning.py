@@ -9,6 +9,7 @@ from functools import partial
 import pytest
 
 from kubeshare.kube.controller.gc_tuning import (
+    COLLECT_SECONDS,
     PAUSE_SECONDS,
     collections_paused,
     collections_postponed,
@@ -91,6 +92,27 @@ def test_collections_go_on_where_the_stores_are_never_filled() -> None:
     run_virtual(main())
 
 
+def test_where_filling_takes_long_no_object_is_collected_again_and_again() -> None:
+    """Such as on a machine that is busy with other things: each collection took 0.4 s there."""
+
+    async def main() -> None:
+        async with collections_paused(partial(asyncio.sleep, 3 * PAUSE_SECONDS)):
+            await asyncio.sleep(PAUSE_SECONDS - 1)
+            before = gc.get_freeze_count()
+            early = [[number] for number in range(5000)]
+            await asyncio.sleep(2)
+            assert gc.get_freeze_count() > before + len(early) - 1000
+            late = [[number] for number in range(5000)]
+            cycle = Cycle()
+            garbage = weakref.ref(cycle)
+            del cycle
+            await asyncio.sleep(COLLECT_SECONDS)
+            assert gc.get_freeze_count() > before + len(early) + len(late) - 1000
+            assert garbage() is None
+
+    run_virtual(main())
+
+
 def test_collections_wait_for_all_that_postpone_them() -> None:
     async def main() -> None:
         filled = asyncio.Event()
@@ -112,9 +134,12 @@ def test_collections_wait_for_all_that_postpone_them() -> None:
 def test_collections_go_on_where_what_postpones_them_takes_long() -> None:
     async def main() -> None:
         with collections_postponed(), collections_postponed():
+            before = gc.get_freeze_count()
+            kept = [[number] for number in range(5000)]
             await asyncio.sleep(PAUSE_SECONDS - 1)
             assert not gc.isenabled()
             await asyncio.sleep(2)
             assert gc.isenabled()
+            assert gc.get_freeze_count() > before + len(kept) - 1000
 
     run_virtual(main())

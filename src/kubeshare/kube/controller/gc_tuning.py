@@ -8,11 +8,13 @@ at first is built, and what lives then is not looked at again.
 import asyncio
 import gc
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager, suppress
+from contextlib import asynccontextmanager, contextmanager
 from typing import Final
 
 PAUSE_SECONDS: Final = 120.0
 """Longest time without collections, in seconds."""
+COLLECT_SECONDS: Final = 5.0
+"""Seconds between collections while it takes longer than that to fill the stores."""
 
 
 class _LiveObjects:
@@ -64,9 +66,14 @@ _pauses: Final = _Pauses()
 
 @contextmanager
 def collections_postponed() -> Iterator[None]:
-    """Collect nothing inside, for :data:`PAUSE_SECONDS` at most."""
+    """Collect nothing inside, for :data:`PAUSE_SECONDS` at most; what lives then is excluded."""
     end = _pauses.begin()
-    timer = asyncio.get_running_loop().call_later(PAUSE_SECONDS, end)
+
+    def end_early() -> None:
+        gc.freeze()
+        end()
+
+    timer = asyncio.get_running_loop().call_later(PAUSE_SECONDS, end_early)
     try:
         yield
     finally:
@@ -78,15 +85,25 @@ def collections_postponed() -> Iterator[None]:
 async def collections_paused(
     wait_until_filled: Callable[[], Awaitable[None]],
 ) -> AsyncIterator[None]:
-    """Collect nothing until the stores are filled, then exclude what lives, and collect again."""
+    """Collect nothing until the stores are filled, then exclude what lives, and collect again.
+
+    Where that takes longer than :data:`PAUSE_SECONDS`, there are collections from then on, and what
+    lives after one is excluded from the next, until the stores are filled.
+    """
     end = _pauses.begin()
 
     async def resume() -> None:
-        with suppress(TimeoutError):
-            async with asyncio.timeout(PAUSE_SECONDS):
-                await wait_until_filled()
+        filled = asyncio.ensure_future(wait_until_filled())
+        try:
+            await asyncio.wait([filled], timeout=PAUSE_SECONDS)
             gc.freeze()
-        end()
+            end()
+            while not filled.done():
+                await asyncio.wait([filled], timeout=COLLECT_SECONDS)
+                gc.collect()
+                gc.freeze()
+        finally:
+            filled.cancel()
 
     task = asyncio.create_task(resume())
     try:
