@@ -17,26 +17,13 @@ COLLECT_SECONDS: Final = 5.0
 """Seconds between collections while it takes longer than that to fill the stores."""
 
 
-class _LiveObjects:
-    """Excludes live objects from later collections."""
+def freeze_live_objects() -> None:
+    """Exclude all live objects from later collections.
 
-    def __init__(self) -> None:
-        self._frozen = False
-
-    def freeze(self) -> None:
-        """Exclude all live objects from later collections.
-
-        From the second call on, those that were excluded before are collected first: some may be
-        garbage by now.
-        """
-        if self._frozen:
-            gc.unfreeze()
-            gc.collect()
-        self._frozen = True
-        gc.freeze()
-
-
-freeze_live_objects: Final = _LiveObjects().freeze
+    What was excluded before stays so: to look at it for garbage takes as long as a collection of
+    everything. So whatever is large and replaced must refer to itself nowhere.
+    """
+    gc.freeze()
 
 
 class _Pauses:

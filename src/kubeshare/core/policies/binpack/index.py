@@ -1,5 +1,8 @@
 """The index of the binpack policy: the fullest devices first."""
 
+from collections.abc import Mapping
+from functools import partial
+
 from kubeshare.core.constraints.checks import Group
 from kubeshare.core.ledger.device import Device, FreeGpu
 from kubeshare.core.ledger.index.device_tree import Entry
@@ -14,13 +17,7 @@ class BinpackIndex(OneByOneIndex[ByName]):
 
     def __init__(self, ledger: Ledger) -> None:
         self._orders: dict[str, str] = {}  # id -> its sort key
-        super().__init__(ledger, by_name)
-
-    def _entry(self, _: Group, device: Device) -> Entry:
-        return device.memory_left, self._orders[device.id], device.compute_left, device
-
-    def _least(self, _: Group, compute: int, memory: int) -> tuple[int, int]:
-        return memory, compute
+        super().__init__(ledger, by_name, partial(_entry, self._orders), _least)
 
     def _free_order(self, position: ByName, kind: FreeGpu) -> tuple[int, ByName, str]:
         return kind.memory_bytes, position, kind.model
@@ -32,6 +29,14 @@ class BinpackIndex(OneByOneIndex[ByName]):
     def _unregister(self, device: Device) -> None:
         super()._unregister(device)
         del self._orders[device.id]
+
+
+def _entry(orders: Mapping[str, str], _: Group, device: Device) -> Entry:
+    return device.memory_left, orders[device.id], device.compute_left, device
+
+
+def _least(_: Group, compute: int, memory: int) -> tuple[int, int]:
+    return memory, compute
 
 
 def order(device: Device) -> str:

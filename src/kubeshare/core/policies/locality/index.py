@@ -25,19 +25,21 @@ class LocalityIndex(OneByOneIndex[ByCount]):
     """
 
     def __init__(self, ledger: Ledger) -> None:
-        super().__init__(ledger, by_count)
-
-    def _entry(self, group: Group, device: Device) -> Entry:
-        totals = device.totals
-        left = device.memory_bytes - totals.memory_bytes
-        if group[0] == "":
-            number = (MICROS - totals.request_micros) << _BITS | left
-        else:
-            number = totals.request_micros << _BITS | (_MOST - left)
-        return number, device.order, left, device
-
-    def _least(self, group: Group, compute: int, memory: int) -> tuple[int, int]:
-        return compute << _BITS | memory if group[0] == "" else 0, memory
+        super().__init__(ledger, by_count, _entry, _least)
 
     def _free_order(self, position: ByCount, kind: FreeGpu) -> tuple[ByCount, int, str]:
         return position, kind.memory_bytes, kind.model
+
+
+def _entry(group: Group, device: Device) -> Entry:
+    totals = device.totals
+    left = device.memory_bytes - totals.memory_bytes
+    if group[0] == "":
+        number = (MICROS - totals.request_micros) << _BITS | left
+    else:
+        number = totals.request_micros << _BITS | (_MOST - left)
+    return number, device.order, left, device
+
+
+def _least(group: Group, compute: int, memory: int) -> tuple[int, int]:
+    return compute << _BITS | memory if group[0] == "" else 0, memory

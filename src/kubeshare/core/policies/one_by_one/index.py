@@ -27,9 +27,18 @@ class OneByOneIndex(ABC, Generic[Position]):
     Args:
         ledger: the ledger.
         position: the sort key of nodes with a free GPU, which ends with the name.
+        entry: returns the entry of a device in the tree of one of its groups.
+        least: returns the least number and amount of the entries of a group with so much left.
     """
 
-    def __init__(self, ledger: Ledger, position: Callable[[Node], Position]) -> None:
+    # The functions are no methods: an index that refers to itself is freed only by a collection.
+    def __init__(
+        self,
+        ledger: Ledger,
+        position: Callable[[Node], Position],
+        entry: Callable[[Group, Device], Entry],
+        least: Callable[[Group, int, int], tuple[int, int]],
+    ) -> None:
         self._nodes = ledger.nodes
         self._devices = ledger.devices
         self._position: Callable[[Node], Position] = position
@@ -38,15 +47,8 @@ class OneByOneIndex(ABC, Generic[Position]):
         for device in ledger.devices.values():
             self._register(device)
         placed = (device for device in ledger.devices.values() if device.node in self._nodes)
-        self._trees = GroupTrees(self._entry, self._least, placed)
-
-    @abstractmethod
-    def _entry(self, group: Group, device: Device) -> Entry:
-        """The entry of a device in the tree of one of its groups."""
-
-    @abstractmethod
-    def _least(self, group: Group, compute: int, memory: int) -> tuple[int, int]:
-        """The least number and amount of the entries of a group with so much left."""
+        self._entry = entry
+        self._trees = GroupTrees(entry, least, placed)
 
     @abstractmethod
     def _free_order(self, position: Position, kind: FreeGpu) -> tuple[Any, ...]:
