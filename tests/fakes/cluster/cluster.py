@@ -156,6 +156,10 @@ class FakeCluster(ClusterObjects):
         """The number of reconciles of each controller of a program."""
         return self._counted(name, "kube_runtime_reconciles", "controller")
 
+    def queued(self, name: str) -> Counter[str]:
+        """How many keys each controller of a program has queued."""
+        return self._counted(name, "workqueue_adds", "name")
+
     def scraped(self, name: str) -> bytes:
         """The text of a program's metrics."""
         return generate_latest(self._programs[name].registry)

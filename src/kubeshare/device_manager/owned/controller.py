@@ -83,7 +83,7 @@ class OwnedNodes:
 
         def all_nodes() -> None:
             for key in informers.nodes.store.snapshot():
-                controller.queue.add(key)
+                controller.add(key)
 
         informers.configuration.subscribe(all_nodes)
         program.add_controller(controller)

@@ -52,10 +52,10 @@ class PoolController:
 
         def all_nodes() -> None:
             for key in informers.nodes.store.snapshot():
-                controller.queue.add(key)
+                controller.add(key)
 
         informers.configuration.subscribe(all_nodes)
-        self._reclaimer.subscribe(lambda node: controller.queue.add(Key("", node)))
+        self._reclaimer.subscribe(lambda node: controller.add(Key("", node)))
         program.add_controller(controller)
         add_resync(program, controller, self._nodes.snapshot)
 

@@ -74,7 +74,7 @@ class Reclaimer:
         )
         controller.watch(informers.vgpus, lambda _: _ALL, when=lambda _: self.needed)
         controller.watch(informers.nodes, lambda _: _ALL if self.needed else (), node_differs)
-        informers.configuration.subscribe(lambda: controller.queue.add(*_ALL))
+        informers.configuration.subscribe(lambda: controller.add(*_ALL))
         program.add_controller(controller)
         add_resync(program, controller, lambda: _ALL)
 

@@ -180,6 +180,11 @@ class Controller(Generic[K]):
         self._sources.append((reflector, keys))
         reflector.subscribe(enqueue)
 
+    def add(self, key: K) -> None:
+        """Queue a key for a reason that is not watched; before ``run``, nothing is queued."""
+        if self._running:
+            self.queue.add(key)
+
     async def run(self) -> None:
         """Reconcile until ``stop``; wait for the first lists before."""
         for reflector, _ in self._sources:
