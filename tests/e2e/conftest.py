@@ -9,6 +9,7 @@ from e2e.restarts import Restarts
 from e2e.space import Space
 from e2e.stage import Stage
 from e2e.stalls import Stalls
+from e2e.tenants import ROLES, Role, tenant_of
 from kubeshare.lab.cluster import Lab
 
 
@@ -47,6 +48,12 @@ def space(stage: Stage) -> Iterator[Space]:
     """A namespace of the test's own; at its end every GPU must be given back."""
     with space_in(stage) as space:
         yield space
+
+
+@pytest.fixture
+def tenants(space: Space) -> dict[Role, Space]:
+    """The test's namespace as each role may use it; see :func:`tenant_of`."""
+    return {role: tenant_of(space, role) for role in ROLES}
 
 
 @pytest.fixture(scope="module")

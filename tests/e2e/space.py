@@ -4,6 +4,7 @@ import json
 from collections.abc import Sequence
 from contextlib import suppress
 from typing import Any
+from urllib.parse import quote
 
 from e2e.stage import DEADLINE, Place, Raw, Stage, eventually
 from kubeshare.api.types.constants import (
@@ -92,8 +93,16 @@ class Space:
             path = f"/{root}/{version}/namespaces/{self.name}/{plural}?fieldValidation=Strict"
             self.stage.lab.api.requests.send("POST", path, manifest, headers=self._headers)
             return
-        whose = ("-n", self.name, *([f"--as={self._creator}"] if self._creator else ()))
-        self.stage.kubectl("create", *whose, "-f", "-", stdin=json.dumps(manifest))
+        self.kubectl("create", "-f", "-", stdin=json.dumps(manifest))
+
+    def kubectl(self, *arguments: str, stdin: str | None = None) -> str:
+        """Run kubectl in the namespace, as who creates its objects; returns what it prints.
+
+        Raises:
+            LabError: it fails, with the words of kubectl.
+        """
+        creator = [f"--as={self._creator}"] if self._creator else []
+        return self.stage.kubectl(*arguments, "-n", self.name, *creator, stdin=stdin)
 
     def share(
         self,
@@ -156,10 +165,12 @@ class Space:
         spec = {"terminationGracePeriodSeconds": 1, "containers": [container(command)], **more}
         self.create({"apiVersion": "v1", "kind": "Pod", "metadata": metadata, "spec": spec})
 
-    def delete_sharepods(self) -> None:
-        """Delete all SharePods in one request, and do not wait."""
-        path = f"/apis/{GROUP}/v1/namespaces/{self.name}/sharepods"
-        self.stage.lab.api.requests.send("DELETE", path, headers=self._headers)
+    def delete_sharepods(self, labels: str = "") -> None:
+        """Delete all SharePods, or those with these labels, in one request, and do not wait."""
+        path = f"/apis/{GROUP}/v1/namespaces/{self.name}/sharepods?labelSelector={quote(labels)}"
+        # The answer has all of them, of which the metadata is enough.
+        accept = ("Accept", "application/json;as=PartialObjectMetadataList;g=meta.k8s.io;v=v1")
+        self.stage.lab.api.requests.send("DELETE", path, headers=[*self._headers, accept])
 
     def delete(self, kind: str, name: str) -> None:
         """Delete an object and do not wait."""

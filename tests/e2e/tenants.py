@@ -1,14 +1,19 @@
-"""Acts in a namespace with the role of a tenant, and times what KubeShare says to it."""
+"""Acts in a namespace with the roles of its tenants, and times what KubeShare says to them."""
 
 import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from datetime import datetime
-from typing import Final, Literal, TypeAlias
+from typing import Final, Literal, TypeAlias, get_args
 
 from e2e.space import Space
-from e2e.stage import Raw, eventually
+from e2e.stage import Raw, Stage, eventually
 from e2e.stalls import Stalls
+from kubeshare.lab.errors import LabError
 
 Role: TypeAlias = Literal["edit", "admin"]
+ROLES: Final[tuple[Role, ...]] = get_args(Role)
+"""Of the cluster, for who has no rights beyond a namespace."""
 
 TRUTH_SECONDS: Final = 5.0
 """Seconds in which the conditions of a new SharePod say what becomes of it."""
@@ -19,19 +24,22 @@ _REVIEWS: Final = "/apis/authorization.k8s.io/v1/subjectaccessreviews"
 
 
 def tenant_of(space: Space, role: Role = "edit") -> Space:
-    """The namespace as a ServiceAccount uses it that has one of the cluster's roles there."""
-    user = f"system:serviceaccount:{space.name}:default"
+    """The namespace as a ServiceAccount uses it that has one of the cluster's roles there.
+
+    The ServiceAccount is named as the role, so several tenants may try the same side by side.
+    """
+    user = f"system:serviceaccount:{space.name}:{role}"
     space.create(
         {
             "apiVersion": "rbac.authorization.k8s.io/v1",
             "kind": "RoleBinding",
-            "metadata": {"name": "tenant"},
+            "metadata": {"name": f"tenant-{role}"},
             "roleRef": {
                 "apiGroup": "rbac.authorization.k8s.io",
                 "kind": "ClusterRole",
                 "name": role,
             },
-            "subjects": [{"kind": "ServiceAccount", "name": "default", "namespace": space.name}],
+            "subjects": [{"kind": "ServiceAccount", "name": role, "namespace": space.name}],
         }
     )
     asked = {
@@ -46,6 +54,29 @@ def tenant_of(space: Space, role: Role = "edit") -> Space:
         "the tenant to have its rights",
     )
     return Space(space.stage, space.name, user)
+
+
+@contextmanager
+def without_policy(stage: Stage, name: str) -> Iterator[None]:
+    """Take an admission policy out of force, which the API server notices a moment later."""
+    which = ("validatingadmissionpolicybinding", name)
+    binding = json.loads(stage.kubectl("get", *which, "-o", "json"))
+    for field in ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"):
+        binding["metadata"].pop(field, None)
+    stage.kubectl("delete", *which)
+    try:
+        yield
+    finally:
+        stage.kubectl("create", "-f", "-", stdin=json.dumps(binding))
+
+
+def refusal(tenant: Space, manifest: Raw) -> str:
+    """Why a tenant may not create an object; empty if it was created."""
+    try:
+        tenant.create(manifest)
+    except LabError as error:
+        return str(error)
+    return ""
 
 
 def waits_in_time(

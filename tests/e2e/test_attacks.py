@@ -1,5 +1,6 @@
 """Attacks by the users of a namespace, and what stops them in a cluster.
 
+ServiceAccounts with the roles ``edit`` and ``admin`` try each side by side, in one namespace.
 ``tests/deploy`` has what the API server refuses the administrator of a namespace;
 ``tests/node/dra/test_prepare.py``, that a second claim of a pod is no second share.
 """
@@ -12,38 +13,40 @@ import pytest
 
 from e2e.space import BURN, REST, Space, claim_manifest, container
 from e2e.stage import Place, Stage, eventually
+from e2e.tenants import ROLES, Role, refusal, tenant_of, without_policy
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.lab
 
 Raw = dict[str, Any]
+Tenants = dict[Role, Space]
 
 CLAIMS = "/apis/resource.k8s.io/v1/namespaces/{}/resourceclaims"
 EXTENDED_RESOURCE_CLAIM = "resource.kubernetes.io/extended-resource-claim"
-MALLORY = ("--as=mallory", "--as-group=system:authenticated")
 HOLD = "example.org/hold"
 LIST_DEVICES = ("sh", "-c", "ls /dev /run /opt; env; cat /etc/ld.so.preload; true")
 
 
 @pytest.fixture(scope="module", autouse=True)
-def forger(shared_space: Space) -> str:
-    """A pod with a claim and without a holder; its node waits for one during other tests."""
-    claims = [{"name": "gpu", "resourceClaimName": "forged"}]
+def forgers(shared_space: Space) -> list[str]:
+    """Pods with a claim and without a holder; their nodes wait for one during other tests."""
     asks = container(REST, resources={"claims": [{"name": "gpu"}]})
-    shared_space.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "forger"},
-            "spec": {"resourceClaims": claims, "containers": [asks]},
-        }
-    )
-    pod = shared_space.find_pod("forger")
-    assert pod is not None
-    made = json.dumps(claim_manifest("forged", pod))
     where = ("-n", shared_space.name, "--as=system:kube-scheduler")
-    shared_space.stage.kubectl("create", "-f", "-", *where, stdin=made)
-    return "forger"
+    for role in ROLES:
+        claims = [{"name": "gpu", "resourceClaimName": f"forged-{role}"}]
+        tenant_of(shared_space, role).create(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": f"forger-{role}"},
+                "spec": {"resourceClaims": claims, "containers": [asks]},
+            }
+        )
+        pod = shared_space.find_pod(f"forger-{role}")
+        assert pod is not None
+        made = json.dumps(claim_manifest(f"forged-{role}", pod))
+        shared_space.stage.kubectl("create", "-f", "-", *where, stdin=made)
+    return [f"forger-{role}" for role in ROLES]
 
 
 @pytest.fixture(scope="module")
@@ -56,132 +59,135 @@ def victim(shared_space: Space) -> Place:
 @pytest.fixture(scope="module")
 def claim(shared_space: Space, victim: Place) -> Raw:
     """The claim by which the victim's containers have their part."""
-    claims = shared_space.stage.items(CLAIMS.format(shared_space.name))
-    return next(one for one in claims if one["metadata"]["name"].startswith("victim-"))
+    return claim_of(shared_space, "victim")
+
+
+def claim_of(space: Space, pod: str) -> Raw:
+    """The claim by which the containers of a pod have their part; its name begins as the pod's."""
+    claims = space.stage.items(CLAIMS.format(space.name))
+    return next(one for one in claims if one["metadata"]["name"].startswith(f"{pod}-"))
 
 
 def test_devices_named_in_annotations_are_not_given(
-    shared_space: Space, victim: Place, claim: Raw
+    space: Space, tenants: Tenants, victim: Place, claim: Raw
 ) -> None:
-    space, uid = shared_space, claim["metadata"]["uid"]
+    uid = claim["metadata"]["uid"]
     annotations = {
         "cdi.k8s.io/gpu": f"nvidia.com/gpu={victim.uuid}",
         "cdi.k8s.io/claim": f"kubeshare.nthu/claim={uid}",
     }
     visible = {"name": "NVIDIA_VISIBLE_DEVICES", "value": victim.uuid}
-    space.create(
-        {
-            "apiVersion": "v1",
-            "kind": "Pod",
-            "metadata": {"name": "annotated", "annotations": annotations},
-            "spec": {
-                "restartPolicy": "Never",
-                "nodeSelector": {"kubernetes.io/hostname": victim.node},
-                "containers": [container(LIST_DEVICES, env=[visible])],
-            },
-        }
-    )
+    for role, tenant in tenants.items():
+        tenant.create(
+            {
+                "apiVersion": "v1",
+                "kind": "Pod",
+                "metadata": {"name": f"annotated-{role}", "annotations": annotations},
+                "spec": {
+                    "restartPolicy": "Never",
+                    "nodeSelector": {"kubernetes.io/hostname": victim.node},
+                    "containers": [container(LIST_DEVICES, env=[visible])],
+                },
+            }
+        )
 
-    space.until_phase("annotated", "Succeeded", "Failed")
+    for role in tenants:
+        space.until_phase(f"annotated-{role}", "Succeeded", "Failed")
+        seen = space.log(f"annotated-{role}").splitlines()
+        assert "null" in seen
+        assert not [line for line in seen if line.startswith("nvidia")]
+        assert not [line for line in seen if "kubeshare" in line and "=" not in line]
 
-    seen = space.log("annotated").splitlines()
-    assert "null" in seen
-    assert not [line for line in seen if line.startswith("nvidia")]
-    assert not [line for line in seen if "kubeshare" in line and "=" not in line]
 
-
-def test_a_part_stays_held_though_its_claim_is_torn_away(stage: Stage, space: Space) -> None:
-    space.share("runs", {"request": "0.5"}, BURN)
-    place = space.ready("runs")
-    (claim,) = stage.items(CLAIMS.format(space.name))
-    name = claim["metadata"]["name"]
+def test_a_part_stays_held_though_its_claim_is_torn_away(
+    stage: Stage, space: Space, tenants: Tenants
+) -> None:
+    pods = {f"runs-{role}": tenant for role, tenant in tenants.items()}
+    for name, tenant in pods.items():
+        tenant.share(name, {"request": "0.5"}, BURN)
+    places = {name: space.ready(name) for name in pods}
     no_finalizers = json.dumps({"metadata": {"finalizers": None}})
 
-    stage.kubectl("delete", "resourceclaim", "-n", space.name, name, "--wait=false")
-    stage.kubectl(
-        *("patch", "resourceclaim", "-n", space.name, name),
-        *("--type=merge", "-p", no_finalizers),
-    )
-    eventually(lambda: not stage.items(CLAIMS.format(space.name)), "the claim to be gone")
+    for name, tenant in pods.items():
+        claim = claim_of(space, name)["metadata"]["name"]
+        tenant.kubectl("delete", "resourceclaim", claim, "--wait=false")
+        tenant.kubectl("patch", "resourceclaim", claim, "--type=merge", "-p", no_finalizers)
+    eventually(lambda: not stage.items(CLAIMS.format(space.name)), "the claims to be gone")
 
-    stage.works_for(place, "runs")
-    assert "runs" in stage.holders(place.gpuid)
-    space.delete("sharepod", "runs")
+    for name, place in places.items():
+        stage.works_for(place, name)
+        assert name in stage.holders(place.gpuid)
+        space.delete("sharepod", name)
+    for name, place in places.items():
+        until_given_back(stage, name, place)
+        assert stage.processes(name) == []
+
+
+def until_given_back(stage: Stage, name: str, place: Place) -> None:
+    """Wait until a pod holds no part of a GPU any more."""
     eventually(
-        lambda: "runs" not in stage.holders(place.gpuid),
-        "its part to be given back",
+        lambda: name not in stage.holders(place.gpuid),
+        f"the part of {name} to be given back",
         explain=lambda: str(stage.holders(place.gpuid)),
     )
-    assert stage.processes("runs") == []
 
 
-class Editor:
-    """A user with the cluster's role ``edit`` in one namespace."""
-
-    def __init__(self, space: Space) -> None:
-        self._space = space
-
-    def create(self, manifest: Raw) -> str:
-        """Create an object; returns why it is refused, or nothing."""
-        where = ("-n", self._space.name, *MALLORY)
-        try:
-            self._space.stage.kubectl("create", "-f", "-", *where, stdin=json.dumps(manifest))
-        except LabError as error:
-            return str(error)
-        return ""
-
-
-@pytest.fixture
-def editor(space: Space) -> Iterator[Editor]:
-    """The user mallory, who may edit the namespace."""
-    binding = ("rolebinding", "mallory", "-n", space.name)
-    space.stage.kubectl("create", *binding, "--clusterrole=edit", "--user=mallory")
-    yield Editor(space)
-    space.stage.kubectl("delete", *binding)
+def forged_claim(pod: Raw) -> Raw:
+    """A claim that says that kube-scheduler made it for a pod."""
+    # Without `controller`: kube-scheduler 1.36 reads the field where there is none.
+    owner = {"apiVersion": "v1", "kind": "Pod"} | {
+        key: pod["metadata"][key] for key in ("name", "uid")
+    }
+    return {
+        "apiVersion": "resource.k8s.io/v1",
+        "kind": "ResourceClaim",
+        "metadata": {
+            "name": f"forged-{owner['name']}",
+            "annotations": {EXTENDED_RESOURCE_CLAIM: "true"},
+            "ownerReferences": [owner],
+        },
+        "spec": {},
+    }
 
 
 def test_a_forged_claim_does_not_stop_the_scheduler_of_the_cluster(
-    stage: Stage, space: Space, editor: Editor
+    space: Space, tenants: Tenants
 ) -> None:
-    space.plain("prey", "0.3", schedulingGates=[{"name": HOLD}])
-    pod = space.find_pod("prey")
-    assert pod is not None
-    # Without `controller`: kube-scheduler 1.36 reads the field where there is none.
-    owner = {"apiVersion": "v1", "kind": "Pod", "name": "prey", "uid": pod["metadata"]["uid"]}
-    metadata = {"name": "forged", "annotations": {EXTENDED_RESOURCE_CLAIM: "true"}}
-    refused = editor.create(
-        {
-            "apiVersion": "resource.k8s.io/v1",
-            "kind": "ResourceClaim",
-            "metadata": metadata | {"ownerReferences": [owner]},
-            "spec": {},
-        }
-    )
-    gates = [one["name"] for one in pod["spec"]["schedulingGates"]]
-    remove = [{"op": "remove", "path": f"/spec/schedulingGates/{gates.index(HOLD)}"}]
-    which = ("pod", "prey", "-n", space.name, *MALLORY)
-    stage.kubectl("patch", *which, "--type=json", "-p", json.dumps(remove))
+    refused = []
+    for role, tenant in tenants.items():
+        name = f"prey-{role}"
+        tenant.plain(name, "0.3", schedulingGates=[{"name": HOLD}])
+        pod = space.find_pod(name)
+        assert pod is not None
+        refused.append(refusal(tenant, forged_claim(pod)))
+        gates = [one["name"] for one in pod["spec"]["schedulingGates"]]
+        remove = [{"op": "remove", "path": f"/spec/schedulingGates/{gates.index(HOLD)}"}]
+        tenant.kubectl("patch", "pod", name, "--type=json", "-p", json.dumps(remove))
 
-    space.until_phase("prey", "Running")
+    for role in tenants:
+        space.until_phase(f"prey-{role}", "Running")
     space.pod("next", {"cpu": "1m"}, REST)
     space.until_phase("next", "Running")
-    assert "only a scheduler creates claims of extended resources" in refused
+    for said in refused:
+        assert "only a scheduler creates claims of extended resources" in said
 
 
 def test_a_pod_with_a_claim_and_without_a_holder_never_starts(
-    shared_space: Space, forger: str
+    shared_space: Space, forgers: list[str]
 ) -> None:
-    said = shared_space.event(forger, "FailedPrepareDynamicResources")
+    for forger in forgers:
+        said = shared_space.event(forger, "FailedPrepareDynamicResources")
 
-    assert "only KubeShare makes one" in said
-    pod = shared_space.find_pod(forger)
-    assert pod is not None
-    assert pod["status"]["phase"] == "Pending"
-    (only,) = pod["status"]["containerStatuses"]
-    assert "waiting" in only["state"]
-    assert only["started"] is False
-    # Its kubelet waits for the end of the call, which is half a minute from its begin.
-    shared_space.delete("pod", forger)
+        assert "only KubeShare makes one" in said
+        pod = shared_space.find_pod(forger)
+        assert pod is not None
+        assert pod["status"]["phase"] == "Pending"
+        (only,) = pod["status"]["containerStatuses"]
+        assert "waiting" in only["state"]
+        assert only["started"] is False
+    # Their kubelets wait for the end of the call, which is half a minute from its begin.
+    for forger in forgers:
+        shared_space.delete("pod", forger)
 
 
 def thief(name: str, claim: str, **spec: Any) -> Raw:
@@ -211,7 +217,7 @@ def until_refused(space: Space, pod: str, why: str) -> None:
 
 
 def test_a_second_pod_does_not_use_the_claim_of_another(
-    stage: Stage, space: Space, editor: Editor
+    stage: Stage, space: Space, tenants: Tenants
 ) -> None:
     # The name of its claim is truncated, so only the reservation shows whose it is.
     victim = "victim-whose-name-has-more-than-thirty-eight-characters"
@@ -220,39 +226,33 @@ def test_a_second_pod_does_not_use_the_claim_of_another(
     (claim,) = stage.items(CLAIMS.format(space.name))
     name = claim["metadata"]["name"]
 
-    created = [
-        editor.create(thief("scheduled", name)),
-        editor.create(thief("bound", name, nodeName=place.node)),
-    ]
+    for role, tenant in tenants.items():
+        tenant.create(thief(f"scheduled-{role}", name))
+        tenant.create(thief(f"bound-{role}", name, nodeName=place.node))
 
-    assert created == ["", ""]
-    until_refused(space, "scheduled", "is the share of one pod, and scheduled is another")
-    until_refused(space, "bound", "is not allowed to use ResourceClaim")
-    assert [space.phase(one) for one in ("scheduled", "bound")] == ["Pending", "Pending"]
-    assert stage.processes("scheduled") + stage.processes("bound") == []
+    for role in tenants:
+        scheduled, bound = f"scheduled-{role}", f"bound-{role}"
+        until_refused(space, scheduled, f"is the share of one pod, and {scheduled} is another")
+        until_refused(space, bound, "is not allowed to use ResourceClaim")
+        assert [space.phase(one) for one in (scheduled, bound)] == ["Pending", "Pending"]
+        assert stage.processes(scheduled) + stage.processes(bound) == []
     (claim,) = stage.items(CLAIMS.format(space.name))
     assert [user["name"] for user in claim["status"]["reservedFor"]] == [victim]
-    space.delete("pod", "bound")
-    space.delete("pod", "scheduled")
+    for role in tenants:
+        space.delete("pod", f"bound-{role}")
+        space.delete("pod", f"scheduled-{role}")
 
 
 @pytest.fixture
 def unguarded(stage: Stage) -> Iterator[None]:
     """Claims may be reserved for any pod, as if an administrator had deleted the policy."""
-    which = ("validatingadmissionpolicybinding", "kubeshare-guard-claim-users")
-    binding = json.loads(stage.kubectl("get", *which, "-o", "json"))
-    for field in ("uid", "resourceVersion", "creationTimestamp", "generation", "managedFields"):
-        binding["metadata"].pop(field, None)
-    stage.kubectl("delete", *which)
-    try:
+    with without_policy(stage, "kubeshare-guard-claim-users"):
         yield
-    finally:
-        stage.kubectl("create", "-f", "-", stdin=json.dumps(binding))
 
 
 @pytest.mark.usefixtures("unguarded")
 def test_the_node_reports_a_second_user_of_a_claim_and_keeps_the_share_for_it(
-    stage: Stage, space: Space, editor: Editor
+    stage: Stage, space: Space, tenants: Tenants
 ) -> None:
     victim = "victim-whose-name-has-more-than-thirty-eight-characters"
     space.share(victim, {"request": "0.3"}, REST)
@@ -272,26 +272,26 @@ def test_the_node_reports_a_second_user_of_a_claim_and_keeps_the_share_for_it(
         return True
 
     eventually(may_be_reserved, "the policy to be gone")
-    assert editor.create(thief("thief", name)) == ""
-    space.until_phase("thief", "Running")
+    for role, tenant in tenants.items():
+        tenant.create(thief(f"thief-{role}", name))
+    for role in tenants:
+        space.until_phase(f"thief-{role}", "Running")
 
     said = space.event(victim, "ForeignProcess")
     space.delete("sharepod", victim)
     eventually(lambda: space.find_pod(victim) is None, "the victim to be gone")
     assert "is of another pod and uses" in said
     assert victim in stage.holders(place.gpuid)
-    space.delete("pod", "thief")
-    eventually(lambda: victim not in stage.holders(place.gpuid), "the share to be released")
+    for role in tenants:
+        space.delete("pod", f"thief-{role}")
+    until_given_back(stage, victim, place)
 
 
-def test_a_claim_whose_name_shows_its_pod_cannot_be_named(
-    stage: Stage, space: Space, editor: Editor
-) -> None:
+def test_a_claim_whose_name_shows_its_pod_cannot_be_named(space: Space, tenants: Tenants) -> None:
     space.share("victim", {"request": "0.3"}, REST)
     space.ready("victim")
-    (claim,) = stage.items(CLAIMS.format(space.name))
+    name = claim_of(space, "victim")["metadata"]["name"]
 
-    refused = editor.create(thief("thief", claim["metadata"]["name"]))
-
-    assert "is the claim of another pod" in refused
-    assert space.find_pod("thief") is None
+    for tenant in tenants.values():
+        assert "is the claim of another pod" in refusal(tenant, thief("thief", name))
+        assert space.find_pod("thief") is None

@@ -1,5 +1,6 @@
-"""What a tenant with the role ``edit`` tries with SharePods, and how each of them says the truth.
+"""What tenants try with SharePods, and how each of them says the truth.
 
+ServiceAccounts with the roles ``edit`` and ``admin`` try each side by side, in one namespace.
 ``test_attacks.py`` has claims and devices, ``test_floods.py`` large numbers.
 """
 
@@ -14,11 +15,13 @@ from e2e.manifests import quota
 from e2e.space import REST, Space, container
 from e2e.stage import Place, Raw, Stage, eventually
 from e2e.stalls import Stalls
-from e2e.tenants import tenant_of, waits_in_time
+from e2e.tenants import Role, waits_in_time
 from kubeshare.api.types.constants import VGPU_RESOURCE
 from kubeshare.lab.errors import LabError
 
 pytestmark = pytest.mark.lab
+
+Tenants = dict[Role, Space]
 
 HIDDEN, MATE = "hidden-one", "hidden-mate"
 LABELS = {"affinity": "team", "exclusion": "classified"}
@@ -27,15 +30,9 @@ HOLD: Raw = {"schedulingGates": [{"name": "example.org/hold"}]}
 
 
 @pytest.fixture
-def tenant(space: Space) -> Space:
-    """The namespace as a ServiceAccount uses it that has the cluster's role ``edit`` there."""
-    return tenant_of(space)
-
-
-@pytest.fixture
-def waits(tenant: Space, stalls: Stalls) -> Callable[..., str]:
-    """:func:`waits_in_time` in the namespace of the tenant."""
-    return partial(waits_in_time, tenant, stalls)
+def waits(space: Space, stalls: Stalls) -> Callable[..., str]:
+    """:func:`waits_in_time` in the namespace of the tenants."""
+    return partial(waits_in_time, space, stalls)
 
 
 def placed(space: Space, name: str) -> str:
@@ -51,7 +48,7 @@ def placed(space: Space, name: str) -> str:
 
 
 def test_small_shares_with_an_exclusion_label_are_charged_a_whole_gpu_each(
-    space: Space, tenant: Space, waits: Callable[..., str]
+    space: Space, tenants: Tenants, waits: Callable[..., str]
 ) -> None:
     space.create(quota("gpus", **{"requests.kubeshare.nthu/gpu": "100m"}))
     quotas = f"/api/v1/namespaces/{space.name}/resourcequotas"
@@ -60,14 +57,15 @@ def test_small_shares_with_an_exclusion_label_are_charged_a_whole_gpu_each(
         "the quota to be in force",
     )
 
-    for number in range(3):
-        tenant.share(f"mine-{number}", {"request": ".02", "exclusion": "mine"}, REST)
+    for role, tenant in tenants.items():
+        for number in range(3):
+            tenant.share(f"{role}-{number}", {"request": ".02", "exclusion": "mine"}, REST)
 
-    for number in range(3):
-        said = waits(f"mine-{number}", "QuotaExceeded")
+    for name in (f"{role}-{number}" for role in tenants for number in range(3)):
+        said = waits(name, "QuotaExceeded")
         assert "quota: ResourceQuota gpus allows 0.1 GPUs: 0 held, 1 asked" in said
         assert "charged as a whole GPU for its exclusion label" in said
-        assert tenant.find_pod(f"mine-{number}") is None
+        assert space.find_pod(name) is None
 
 
 @pytest.fixture(scope="module")
@@ -87,36 +85,45 @@ def scopes(stage: Stage) -> Iterator[Callable[..., None]]:
 def test_labels_and_gpuids_of_another_namespace_lock_nobody_out_and_name_nobody(
     shared_space: Space,
     neighbour: Place,
-    tenant: Space,
+    space: Space,
+    *,
+    tenants: Tenants,
     waits: Callable[..., str],
     scopes: Callable[..., None],
 ) -> None:
-    tenant.share("joins", {"request": "0.7", "affinity": LABELS["affinity"]}, **HOLD)
-    tenant.share("names", {"request": "0.1", "id": neighbour.gpuid}, REST)
-    tenant.share("binds", {"request": "0.1", "id": neighbour.gpuid}, REST, nodeName=neighbour.node)
+    there = {"request": "0.1", "id": neighbour.gpuid}
+    for role, tenant in tenants.items():
+        tenant.share(f"joins-{role}", {"request": "0.3", "affinity": LABELS["affinity"]}, **HOLD)
+        tenant.share(f"names-{role}", there, REST)
+        tenant.share(f"binds-{role}", there, REST, nodeName=neighbour.node)
     held = "exclusion of another namespace, asked none"
-    assert held in waits("joins", "NoRoom")
-    assert held in waits("names", "NoRoom")
-    assert held in waits("binds", "NoRoom", "Allocated")
-    assert tenant.event("names", "NoRoom")
+    for role in tenants:
+        assert held in waits(f"joins-{role}", "NoRoom")
+        assert held in waits(f"names-{role}", "NoRoom")
+        assert held in waits(f"binds-{role}", "NoRoom", "Allocated")
+        assert space.event(f"names-{role}", "NoRoom")
 
     scopes(labelScope="namespace", gpuidScope="namespace")
 
-    assert placed(tenant, "joins") != neighbour.gpuid
-    tenant.share("late", {"request": "0.1", "id": neighbour.gpuid}, REST)
-    said = waits("late", "NoRoom")
-    assert "held by 1 other namespace, and gpuidScope: namespace" in said
+    for role, tenant in tenants.items():
+        assert placed(space, f"joins-{role}") != neighbour.gpuid
+        tenant.share(f"late-{role}", there, REST)
+    for role in tenants:
+        said = waits(f"late-{role}", "NoRoom")
+        assert "held by 1 other namespace, and gpuidScope: namespace" in said
     shared_space.share(MATE, {"request": "0.7", **LABELS}, **HOLD)
     assert placed(shared_space, MATE) == neighbour.gpuid
 
-    events = tenant.stage.items(f"/api/v1/namespaces/{tenant.name}/events")
-    texts = json.dumps([tenant.sharepods(), events])
+    events = space.stage.items(f"/api/v1/namespaces/{space.name}/events")
+    texts = json.dumps([space.sharepods(), events])
     assert [
         word for word in (HIDDEN, LABELS["exclusion"], shared_space.name, MATE) if word in texts
     ] == []
 
 
 ASKS = container(REST, resources={"limits": {VGPU_RESOURCE: 1}})
+MEGABYTE = [{"name": f"LARGE_{number}", "value": "x" * 2_000} for number in range(500)]
+"""As many environment variables as containers may have, and far more text than there may be."""
 MIRROR = {"kubernetes.io/config.mirror": "1"}
 REFUSED: dict[str, tuple[Raw, dict[str, Any]]] = {
     "spec.gpu.attempt: is written by": ({"request": "0.1", "attempt": 1}, {}),
@@ -125,6 +132,7 @@ REFUSED: dict[str, tuple[Raw, dict[str, Any]]] = {
         {"request": "0.1"},
         {"schedulingGates": [{"name": "kubeshare.nthu/gpu"}]},
     ),
+    "spec: ": ({"request": "0.1"}, {"containers": [container(REST, env=MEGABYTE)]}),
     f"spec.containers: main asks for {VGPU_RESOURCE}": ({}, {"containers": [ASKS]}),
     "metadata.annotations[kubernetes.io/config.mirror]": (
         {"request": "0.1"},
@@ -134,20 +142,22 @@ REFUSED: dict[str, tuple[Raw, dict[str, Any]]] = {
 
 
 def test_what_only_kubeshare_writes_is_refused_and_the_rest_is_told(
-    tenant: Space, waits: Callable[..., str]
+    space: Space, tenants: Tenants, waits: Callable[..., str]
 ) -> None:
-    tenant.pod("taken", {}, REST, **HOLD)
-    tenant.share("taken", {"request": "0.1"}, REST)
-    tenant.share("overflow", {"request": "0.1", "memory": "8Ei"}, REST)
+    for role, tenant in tenants.items():
+        tenant.pod(f"taken-{role}", {}, REST, **HOLD)
+        tenant.share(f"taken-{role}", {"request": "0.1"}, REST)
+        tenant.share(f"overflow-{role}", {"request": "0.1", "memory": "8Ei"}, REST)
 
-    for why, (gpu, more) in REFUSED.items():
-        with pytest.raises(LabError) as refused:
-            tenant.share("probe", gpu, REST, **more)
-        assert why in str(refused.value)
+        for why, (gpu, more) in REFUSED.items():
+            with pytest.raises(LabError) as refused:
+                tenant.share("probe", gpu, REST, **more)
+            assert why in str(refused.value)
 
-    assert "spec.gpu.memory" in waits("overflow", "Invalid")
-    assert "belongs to another owner" in waits("taken", "NameTaken", "Ready")
-    pod = tenant.find_pod("taken")
-    assert pod is not None
-    assert "ownerReferences" not in pod["metadata"]
-    assert {one["metadata"]["name"] for one in tenant.sharepods()} == {"taken", "overflow"}
+    for role in tenants:
+        assert "spec.gpu.memory" in waits(f"overflow-{role}", "Invalid")
+        assert "belongs to another owner" in waits(f"taken-{role}", "NameTaken", "Ready")
+        pod = space.find_pod(f"taken-{role}")
+        assert pod is not None
+        assert "ownerReferences" not in pod["metadata"]
+    assert not space.sharepod("probe")
