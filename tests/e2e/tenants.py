@@ -15,6 +15,9 @@ Role: TypeAlias = Literal["edit", "admin"]
 ROLES: Final[tuple[Role, ...]] = get_args(Role)
 """Of the cluster, for who has no rights beyond a namespace."""
 
+TOO_LARGE: Final = "characters are more than the 131072 that a SharePod may have"
+"""Of a SharePod's ``spec``."""
+
 TRUTH_SECONDS: Final = 5.0
 """Seconds in which the conditions of a new SharePod say what becomes of it."""
 RESOLUTION_SECONDS: Final = 1.0

@@ -15,7 +15,7 @@ from e2e.manifests import quota
 from e2e.space import REST, Space, container
 from e2e.stage import Place, Raw, Stage, eventually
 from e2e.stalls import Stalls
-from e2e.tenants import Role, waits_in_time
+from e2e.tenants import TOO_LARGE, Role, waits_in_time
 from kubeshare.api.types.constants import VGPU_RESOURCE
 from kubeshare.lab.errors import LabError
 
@@ -132,7 +132,7 @@ REFUSED: dict[str, tuple[Raw, dict[str, Any]]] = {
         {"request": "0.1"},
         {"schedulingGates": [{"name": "kubeshare.nthu/gpu"}]},
     ),
-    "spec: ": ({"request": "0.1"}, {"containers": [container(REST, env=MEGABYTE)]}),
+    TOO_LARGE: ({"request": "0.1"}, {"containers": [container(REST, env=MEGABYTE)]}),
     f"spec.containers: main asks for {VGPU_RESOURCE}": ({}, {"containers": [ASKS]}),
     "metadata.annotations[kubernetes.io/config.mirror]": (
         {"request": "0.1"},
