@@ -306,12 +306,15 @@ def test_a_replica_that_waits_queues_nothing_and_begins_with_what_is_there(
         await asyncio.sleep(10)
         pod("q", "n2")
         server.remove(PODS, "r", "a")
+        controller.add(Key("a", "s"))
         await asyncio.sleep(10)
         assert (len(controller.queue), controller.queue.adds) == (0, 0)
         running = asyncio.create_task(controller.run())
         await expect_count(recorded.times, 2)
         pod("q", "n3")
         await expect_count(recorded.times, 3)
+        controller.add(Key("a", "s"))
+        await expect_count(recorded.times, 4)
         for task in (watching, running):
             task.cancel()
 
