@@ -17,6 +17,7 @@ from deploy.pod_namespace import DEVICES, SCHEDULER, limited, sharepod_owner
 from fakes import manifests
 from kubeshare.api.finalizer import FINALIZER
 from kubeshare.api.types.constants import DRA_DRIVER, GATE, VGPU_RESOURCE
+from kubeshare.install import manifests as installed
 from kubeshare.lab.control_plane.api_server import ApiServer, wait_until
 from kubeshare.lab.errors import LabError
 
@@ -167,6 +168,10 @@ STATIC = OfBefore(
 )
 STATIC.manifest["metadata"]["finalizers"] = [KEPT]
 
+POOLS = (SHAREPODS, PODS, {"claim": CLAIM}, {"vgpu-of-before": STATIC})
+ABOUT_PROGRAMS = {"kubeshare-device-manager", "kubeshare-node-agent"}
+"""Policies for what KubeShare's own programs write, whoever has made the object."""
+
 
 def named(of_before: OfBefore, name: str) -> Raw:
     """The object of a pool under a name, in the namespace if its kind has one."""
@@ -180,8 +185,7 @@ def named(of_before: OfBefore, name: str) -> Raw:
 @pytest.fixture(scope="module", autouse=True)
 def _upgraded(cluster: ApiServer) -> Iterator[None]:
     """All objects are there, then the policies of today."""
-    pools = (SHAREPODS, PODS, {"claim": CLAIM}, {"vgpu-of-before": STATIC})
-    objects = [named(each, name) for pool in pools for name, each in pool.items()]
+    objects = [named(each, name) for pool in POOLS for name, each in pool.items()]
     cluster.kubectl("create", "namespace", SPACE)
     cluster.kubectl("create", "serviceaccount", "default", "-n", SPACE)
     try:
@@ -249,6 +253,20 @@ def expect_gone(cluster: ApiServer, which: tuple[str, ...]) -> None:
 
 def by(account: str) -> tuple[str, str]:
     return f"--as={account}", "--as-group=system:masters"
+
+
+def test_every_policy_that_an_object_of_before_may_break_has_one_here() -> None:
+    kinds = {"sharepods", "pods", "resourceclaims", "vgpus"}
+    policies = {
+        policy["metadata"]["name"]
+        for policy in installed.load(installed.Options())
+        if policy["kind"] == "ValidatingAdmissionPolicy"
+        for rule in policy["spec"]["matchConstraints"]["resourceRules"]
+        if kinds & {*rule["resources"]} and {"CREATE", "UPDATE"} <= {*rule["operations"]}
+    }
+
+    assert policies > ABOUT_PROGRAMS
+    assert policies - ABOUT_PROGRAMS <= {each.policy for pool in POOLS for each in pool.values()}
 
 
 @pytest.mark.parametrize("name", SHAREPODS)
