@@ -153,4 +153,6 @@ def test_a_plot_without_matplotlib_says_what_to_install(
 
 def test_a_figure_that_is_not_there_is_wrong_use(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "99"]) == 2
-    assert "'8a', '8b', '8c', '9', '10', '11', '12', '13'" in capsys.readouterr().err
+    said = capsys.readouterr().err
+    assert "'8a', '8b', '8c', '9', '10', '11', '12', '13'" in said
+    assert said.count("8a") == 1  # in the usage it was a second time

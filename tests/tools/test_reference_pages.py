@@ -2,6 +2,8 @@
 
 import re
 
+import click
+
 from kubeshare.cli.main import COMMANDS
 from tools import cli_page, kinds_page
 
@@ -34,3 +36,13 @@ def test_each_command_is_there() -> None:
     page = cli_page.text()
     assert "--help" not in page.partition("\n## ")[2]
     assert page.count("For example:") >= len(COMMANDS)
+
+
+def test_each_option_says_what_it_does() -> None:
+    undescribed = [
+        f"{path} {option.opts[-1]}"
+        for path, command in cli_page.commands()
+        for option in command.params
+        if isinstance(option, click.Option) and not option.help
+    ]
+    assert undescribed == []

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from kubeshare.cli.output import coloured
+from kubeshare.cli.output import coloured, output_option
 from kubeshare.core.errors import InvalidValueError
 from kubeshare.install.checks.finding import Finding, Level, failed, run
 
@@ -31,9 +31,7 @@ _COLOURS = {Level.OK: "green", Level.WARN: "yellow", Level.FAIL: "red"}
     type=click.Path(file_okay=False, path_type=Path),
     help="With --node: where the node's file system is.",
 )
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "json"]), default="table", show_default=True
-)
+@output_option("table", "json")
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="By default $KUBECONFIG.")
 @click.option("--context", help="A context of the kubeconfig; by default its current one.")
 def doctor(

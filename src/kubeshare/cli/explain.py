@@ -5,6 +5,7 @@ import json
 
 import click
 
+from kubeshare.cli.output import output_option
 from kubeshare.core.errors import UnknownPolicyError
 from kubeshare.core.policies import Policy, policy
 from kubeshare.explain.finding import Finding, find_out
@@ -17,9 +18,7 @@ from kubeshare.explain.formats import finding_fields, finding_text
 )
 @click.argument("name", metavar="[sharepod/|pod/]NAME")
 @click.option("-n", "--namespace", help="By default that of the kubeconfig.")
-@click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+@output_option("text", "json")
 @click.option("--policy", "policy_name", help="Decides.  [default: that of the scheduler]")
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="By default $KUBECONFIG.")
 @click.option("--context", help="A context of the kubeconfig; by default its current one.")

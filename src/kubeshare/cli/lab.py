@@ -9,6 +9,8 @@ from typing import TYPE_CHECKING, Any
 import click
 import msgspec
 
+from kubeshare.cli.output import output_option
+
 if TYPE_CHECKING:
     from kubeshare.lab.cluster import Lab
 
@@ -70,7 +72,7 @@ def down(name: str) -> None:
 
 @lab.command()
 @click.option("--name", help="Only this lab.")
-@click.option("-o", "--output", type=click.Choice(["text", "json"]), default="text")
+@output_option("text", "json")
 def status(name: str | None, output: str) -> int:
     """Show the labs of this machine, their nodes and programs.
 

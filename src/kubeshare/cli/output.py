@@ -4,13 +4,26 @@ import csv
 import io
 import os
 import sys
-from collections.abc import Iterable, Sequence
-from typing import Final
+from collections.abc import Callable, Iterable, Sequence
+from typing import Final, TypeVar
 
 import click
 
+F = TypeVar("F", bound=Callable[..., object])
+
 _CALCULATED: Final = "=+-@"
 """A spreadsheet calculates text that begins so."""
+
+
+def output_option(*formats: str, name: str = "output") -> Callable[[F], F]:
+    """The option ``-o`` of a command; its first format is the default."""
+    return click.option(
+        *("-o", "--output", name),
+        type=click.Choice(formats),
+        default=formats[0],
+        show_default=True,
+        help="Format of what is printed.",
+    )
 
 
 def aligned(rows: Sequence[Sequence[str]], words: int | None = None) -> list[str]:

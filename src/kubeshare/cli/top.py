@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, Literal
 
 import click
 
-from kubeshare.cli.output import csv_text, yaml_text
+from kubeshare.cli.output import csv_text, output_option, yaml_text
 from kubeshare.core.units import format_memory, format_share
 from kubeshare.tokens.client import ask_snapshot
 from kubeshare.tokens.files.degraded import read_degraded
@@ -38,10 +38,14 @@ _PIPE_WIDTH = 200
 
 @click.command(epilog="\b\nExample:\n  kubeshare top --once -o json | jq '.claims[].share'")
 @click.option("--once", is_flag=True, help="Print once and end.")
+@output_option("table", "json", "yaml", "csv")
 @click.option(
-    "-o", "--output", type=click.Choice(["table", "json", "yaml", "csv"]), default="table"
+    "--interval",
+    type=click.FloatRange(0.1, 3600),
+    default=1.0,
+    show_default=True,
+    help="Seconds between two looks.",
 )
-@click.option("--interval", type=click.FloatRange(0.1, 3600), default=1.0, show_default=True)
 @click.option(
     "--run-folder",
     type=click.Path(file_okay=False, path_type=Path),

@@ -11,7 +11,7 @@ from kubeshare.api.topology.fields import as_fields
 from kubeshare.api.topology.node_topology import NodeTopology
 from kubeshare.api.topology.tree_text import tree_text
 from kubeshare.api.types.v1 import GPUNODES, GPUNode
-from kubeshare.cli.output import yaml_text
+from kubeshare.cli.output import output_option, yaml_text
 from kubeshare.kube.client.errors import NotFoundError
 
 if TYPE_CHECKING:
@@ -26,7 +26,7 @@ class NoTopologyError(Exception):
 
 @click.command(epilog="\b\nExample:\n  kubeshare topo node-1 -o svg > topology.svg")
 @click.argument("node")
-@click.option("-o", "--output", type=click.Choice(["text", "json", "yaml", "svg"]), default="text")
+@output_option("text", "json", "yaml", "svg")
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="By default $KUBECONFIG.")
 @click.option("--context", help="A context of the kubeconfig; by default its current one.")
 def topo(node: str, *, output: str, kubeconfig: str | None, context: str | None) -> None:

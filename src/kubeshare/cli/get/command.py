@@ -11,6 +11,7 @@ from msgspec import Struct
 
 from kubeshare.cli.get.kinds import ALIASES, KINDS, Kind
 from kubeshare.cli.get.listing import Listed, Table, as_csv, as_json, as_tables, as_yaml
+from kubeshare.cli.output import output_option
 from kubeshare.client.watching import Selection, changes
 from kubeshare.explain.errors import NotInstalledError
 from kubeshare.kube.client.errors import ForbiddenError, NotFoundError
@@ -43,7 +44,7 @@ class Options(Struct, frozen=True, kw_only=True):
 @click.option("-n", "--namespace", help="Of SharePods.  [default: that of the kubeconfig]")
 @click.option("-A", "--all-namespaces", is_flag=True, help="SharePods of all namespaces.")
 @click.option("-l", "--selector", default="", help="Labels, such as app=train,tier in (x, y).")
-@click.option("-o", "--output", type=click.Choice(FORMATS), default="table", show_default=True)
+@output_option(*FORMATS)
 @click.option("-w", "--watch", is_flag=True, help="Go on with each change, until Ctrl-C.")
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="By default $KUBECONFIG.")
 @click.option("--context", help="A context of the kubeconfig; by default its current one.")

@@ -13,7 +13,7 @@ import click
 from kubeshare.cli.inspect import tables
 from kubeshare.cli.inspect.objects import follow, read
 from kubeshare.cli.inspect.usage import NodeUsage
-from kubeshare.cli.output import csv_text, yaml_text
+from kubeshare.cli.output import csv_text, output_option, yaml_text
 
 Show: TypeAlias = Callable[[Sequence[NodeUsage]], str]
 
@@ -36,9 +36,7 @@ def _complete_node(ctx: click.Context, _param: click.Parameter, incomplete: str)
 )
 @click.argument("node", required=False, shell_complete=_complete_node)
 @click.option("-d", "--details", is_flag=True, help="Show the pods of each node.")
-@click.option(
-    "-o", "--output", type=click.Choice(["table", "wide", "json", "yaml", "csv"]), default="table"
-)
+@output_option("table", "wide", "json", "yaml", "csv")
 @click.option("-w", "--watch", is_flag=True, help="Print it again when it changes, until Ctrl-C.")
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="By default $KUBECONFIG.")
 @click.option("--context", help="A context of the kubeconfig; by default its current one.")

@@ -6,6 +6,8 @@ from typing import Any, TypeVar
 
 import click
 
+from kubeshare.cli.output import output_option
+
 F = TypeVar("F", bound=Callable[..., Any])
 
 
@@ -19,7 +21,7 @@ def with_modes(apply: str, back: str) -> Callable[[F], F]:
             ),
             click.option("--apply", "mode", flag_value="apply", help=apply),
             click.option("--back", "mode", flag_value="back", help=back),
-            click.option("-o", "--output", type=click.Choice(["table", "json"]), default="table"),
+            output_option("table", "json"),
             click.option(
                 "--kubeconfig", type=click.Path(dir_okay=False), help="By default $KUBECONFIG."
             ),

@@ -11,6 +11,7 @@ from typing import BinaryIO, Final, NamedTuple
 import click
 import msgspec
 
+from kubeshare.cli.output import output_option
 from kubeshare.cli.plan.defragmentation import DefragmentationPlan
 from kubeshare.core.decision import Decision, device_names
 from kubeshare.core.diagnosis.explain import Change, shortest_change
@@ -58,9 +59,7 @@ class Answer(NamedTuple):
     "  kubeshare plan --defragment scenario.yaml"
 )
 @click.argument("scenario", type=click.File("rb"))
-@click.option(
-    "-o", "--output", type=click.Choice(["text", "json"]), default="text", show_default=True
-)
+@output_option("text", "json")
 @click.option("--explain", is_flag=True, help="Of what waits say also whose leaving would help.")
 @click.option(
     "--defragment",

@@ -5,6 +5,7 @@ from typing import Final
 
 import click
 
+from kubeshare.cli.output import output_option
 from kubeshare.cli.reproduce.everything import reproduce_all
 from kubeshare.cli.reproduce.output import as_csv, as_json, as_text, draw, need_matplotlib
 from kubeshare.cli.reproduce.provenance import Provenance
@@ -16,11 +17,18 @@ _FOLDER: Final = Path("reproduced")
 
 
 @click.command(
+    help=f"""Run NAME, a figure or a table of a paper, and say whether the paper's claims hold.
+
+    Each point is the mean of the seeds, with its 95 % confidence interval. The exit code is 1
+    if a claim does not hold. With "all", every result goes to a folder, with its picture.
+
+    NAME is one of {", ".join(FIGURES)}, or all.
+    """,
     epilog="\b\nExamples:\n  kubeshare reproduce 9\n"
     "  kubeshare reproduce 8a --plot 8a.png -o json\n"
-    "  kubeshare reproduce all --out results"
+    "  kubeshare reproduce all --out results",
 )
-@click.argument("name", type=click.Choice([*FIGURES, ALL]))
+@click.argument("name", type=click.Choice([*FIGURES, ALL]), metavar="NAME")
 @click.option("--seeds", type=click.IntRange(1, 1000), default=10, show_default=True, help="Runs.")
 @click.option(
     "--plot",
@@ -32,15 +40,9 @@ _FOLDER: Final = Path("reproduced")
     type=click.Path(file_okay=False, path_type=Path),
     help=f"Folder for the results of all.  [default: {_FOLDER}]",
 )
-@click.option(
-    "-o", "--output", type=click.Choice(["text", "json", "csv"]), default="text", show_default=True
-)
+@output_option("text", "json", "csv")
 def reproduce(name: str, seeds: int, plot: Path | None, out: Path | None, output: str) -> int:
-    """Run NAME, a figure or a table of a paper, and say whether the paper's claims hold.
-
-    Each point is the mean of the seeds, with its 95 % confidence interval. The exit code is 1
-    if a claim does not hold. With "all", every result goes to a folder, with its picture.
-    """
+    """Make and print one figure, or all into a folder; returns the exit code."""
     if name == ALL:
         if plot is not None:
             raise click.UsageError("--plot is of one figure: all draws each into --out")

@@ -38,7 +38,6 @@ from kubeshare.tokens.files.grants import (
 )
 from kubeshare.tokens.files.run_folder import Paths, default_run_folder
 from kubeshare.tokens.files.statuses import DaemonMissingError, Status, wait_status
-from kubeshare.tokens.gpus import Gpu, GpuMissingError
 from kubeshare.tokens.gpus import gpus as gpus_of_machine
 from kubeshare.tokens.wire.protocol import CLAIM_FOLDER_ENV, COUNTERS_FILE_ENV
 
@@ -121,12 +120,13 @@ def run(  # noqa: PLR0913  one argument an option
     variables = dict(os.environ)
     library = None
     if fake is not None:
+        _check_profile(fake)
         added = fake_gpus(paths, fake)
         variables.update(added)
         os.environ.update(added)  # for the NVML that is loaded into this process
         library = native.path(f"{native.FAKE_DRIVER_FOLDER}/libnvidia-ml.so.1")
     device_library = native.path(native.DEVICE_LIBRARY)
-    chosen = choose(_gpus(fake, library), gpu)
+    chosen = choose(gpus_of_machine(library), gpu)
 
     try:
         wanted = attempts(shares, chosen, lambda: ask_held(paths))
@@ -183,18 +183,13 @@ def fake_gpus(paths: Paths, profile: str) -> dict[str, str]:
     return environment(profile, state=state, seed=Path(profile).name)
 
 
-def _gpus(fake: str | None, library: Path | None) -> tuple[Gpu, ...]:
-    try:
-        return gpus_of_machine(library)
-    except GpuMissingError:
-        if fake is not None:
-            _check_profile(fake)
-        raise
-
-
 def _check_profile(profile: str) -> None:
-    """Raise what is wrong with a profile that shows no GPUs."""
-    from kubeshare import fakegpu  # noqa: PLC0415  not on the way to GPUs that are there
+    """Refuse a profile that cannot be used, before the fake libraries complain of it too.
+
+    Raises:
+        InvalidValueError: what is wrong with it.
+    """
+    from kubeshare import fakegpu  # noqa: PLC0415  not on the way to real GPUs
 
     try:
         fakegpu.gpus(profile)

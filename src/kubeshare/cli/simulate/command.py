@@ -13,6 +13,7 @@ from typing import Any, NamedTuple
 import click
 from click.core import ParameterSource
 
+from kubeshare.cli.output import output_option
 from kubeshare.cli.simulate import output
 from kubeshare.cli.simulate.bar import progress_bar
 from kubeshare.cli.simulate.files import check_parquet_output, need_polars
@@ -154,14 +155,7 @@ def _pair(
 @click.option("--ended", type=_NEW_FILE, help="File to write, a row for each finished job.")
 @click.option("--series", type=_NEW_FILE, help="File to write, of the course over time.")
 @click.option("--report", type=_NEW_FILE, help="HTML file to write, with all results.")
-@click.option(
-    "-o",
-    "--output",
-    "form",
-    type=click.Choice(list(output.FORMATS)),
-    default="text",
-    show_default=True,
-)
+@output_option(*output.FORMATS, name="form")
 @click.pass_context
 def simulate(
     context: click.Context, /, policies: tuple[str, ...], seeds: int, form: str, **given: Any

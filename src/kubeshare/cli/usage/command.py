@@ -7,6 +7,7 @@ from typing import Final
 
 import click
 
+from kubeshare.cli.output import output_option
 from kubeshare.cli.usage import formats
 from kubeshare.client.usage.accounts import Usage, parse_keys, read
 from kubeshare.client.usage.period import since as read_since
@@ -35,7 +36,7 @@ FORMATS: Final = {
     help=f"What to sum by, with commas: {', '.join(KEYS)}.",
 )
 @click.option("-n", "--namespace", default="", help="Only of this one; by default of all.")
-@click.option("-o", "--output", type=click.Choice(list(FORMATS)), default="table")
+@output_option(*FORMATS)
 @click.option("--kubeconfig", type=click.Path(dir_okay=False), help="By default $KUBECONFIG.")
 @click.option("--context", help="A context of the kubeconfig; by default its current one.")
 def usage(  # noqa: PLR0913 - the options
