@@ -1,8 +1,11 @@
 """The calls of kube-scheduler but for binds, and what people ask."""
 
 import asyncio
+from collections.abc import MutableMapping
+from typing import Any
 
 import pytest
+import structlog.testing
 
 from expectations.vgpus import expect_holders
 from fakes import manifests
@@ -237,6 +240,25 @@ def test_other_paths_and_methods(method: str, path: str, status: int) -> None:
         assert answer.status == status
 
     run()
+
+
+def test_at_debug_each_request_has_a_line_without_its_headers() -> None:
+    lines: list[MutableMapping[str, Any]] = []
+
+    @scenario(n1=1)
+    async def run(cluster: FakeCluster) -> None:
+        await start(cluster)
+        head = Head("GET", "/version", [(b"authorization", b"Bearer secret")])
+        service = cluster.extenders["extender"]
+        with structlog.testing.capture_logs() as captured:
+            service.observe(head, await service.answer(head, b""), 0.1)
+        lines.extend(captured)
+
+    run()
+    said = {"method": "GET", "path": "/version", "status": 200, "seconds": 0.1}
+    assert [line for line in lines if line["event"] == "answered"] == [
+        {"event": "answered", "log_level": "debug", **said}
+    ]
 
 
 @scenario(n1=1)

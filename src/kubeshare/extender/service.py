@@ -10,6 +10,8 @@ from http import HTTPStatus
 from typing import Final, TypeAlias
 from urllib.parse import unquote
 
+import structlog
+
 from kubeshare import __version__
 from kubeshare.core.errors import InvalidValueError, PolicyFailedError
 from kubeshare.extender.binding import Binder
@@ -25,6 +27,7 @@ from kubeshare.extender.wire.arguments import BindArguments
 from kubeshare.extender.wire.reading import MessageError
 from kubeshare.kube.client.errors import ApiError
 from kubeshare.kube.controller.events import WARNING, EventRecorder, ObjectReference
+from kubeshare.kube.logs import debugging
 from kubeshare.kube.resources import PODS
 
 PREFIX: Final = "/gpushare-scheduler"
@@ -34,6 +37,8 @@ VERSION: Final = "/version"
 INSPECT: Final = f"{PREFIX}/inspect"
 
 Answer: TypeAlias = Callable[[bytes], Awaitable[Response]]
+
+log = structlog.get_logger(__name__)
 
 
 class ExtenderService:
@@ -107,6 +112,9 @@ class ExtenderService:
     def observe(self, head: Head, response: Response, seconds: float) -> None:
         """Count a request."""
         self._metrics.seconds.labels(self._verb(head.path), response.status).observe(seconds)
+        if debugging():
+            words = {"method": head.method, "path": head.path, "status": int(response.status)}
+            log.debug("answered", **words, seconds=round(seconds, 6))
 
     def _verb(self, path: str) -> str:
         """What a path asks for, one of a few words."""

@@ -27,6 +27,8 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 LEVEL: Final = "info"
 """The severity where no other is asked for."""
 
+log = structlog.get_logger(__name__)
+
 _RUN = uuid.uuid4().hex[:6]
 
 
@@ -69,6 +71,15 @@ def configure_logging(level: str = LEVEL, *, json: bool | None = None) -> None:
     )
     # From libraries that use the standard logging module: warnings and errors only.
     logging.basicConfig(level=max(number, logging.WARNING), force=True)
+
+
+def debugging() -> bool:
+    """Whether this program was asked for the severity ``debug``.
+
+    Each request and each reconcile asks this first: where nobody has configured logs, as in a
+    program that uses the client, structlog prints lines of all severities.
+    """
+    return structlog.is_configured() and bool(log.is_enabled_for(logging.DEBUG))
 
 
 def add_reconcile_context(

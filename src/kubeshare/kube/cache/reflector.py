@@ -28,6 +28,7 @@ from kubeshare.kube.cache.watch import WatchEvent
 from kubeshare.kube.cache.watch_loop import IDLE_SECONDS, WatchLoop
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.listing import PAGE
+from kubeshare.kube.logs import debugging
 from kubeshare.kube.resources import Resource
 
 T = TypeVar("T")
@@ -165,6 +166,8 @@ class Reflector(Generic[T]):
         for handler in self._list_handlers:
             self._notify(handler())
         self._synced.set()
+        if debugging():
+            log.debug("listed", resource=self.resource.plural, objects=len(self.store))
         return listing.resource_version
 
     def _handle(self, event: WatchEvent[T]) -> None:

@@ -30,6 +30,7 @@ from kubeshare.kube.cache.watch import WatchEvent
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import ApiError, GoneError
 from kubeshare.kube.controller.backoff import Backoff
+from kubeshare.kube.logs import debugging
 from kubeshare.kube.resources import Resource
 
 T = TypeVar("T")
@@ -160,6 +161,8 @@ class WatchLoop(Generic[T]):
         self._interrupted = loop.time() - started < lifetime - SLACK
         self._backoff.reset()
         self.restarts["ended"] += 1
+        if debugging():
+            log.debug("watch ended", resource=self._resource.plural, events=events)
 
     def has_gone_back(self, latest: str) -> bool:
         """Whether ``latest``, the present resourceVersion, is lower than one that was seen before.

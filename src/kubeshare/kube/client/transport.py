@@ -10,13 +10,17 @@ from urllib.parse import urlencode
 
 import httpx2
 import msgspec
+import structlog
 from msgspec import Struct
 
 from kubeshare.kube.client.connection import credentials_error
 from kubeshare.kube.client.connection_pool import check_length
 from kubeshare.kube.client.errors import ApiError, UnreachableError, error_of_response
 from kubeshare.kube.client.http_client import DirectSender, RawResponse
+from kubeshare.kube.logs import debugging
 from kubeshare.kube.resources import Resource
+
+log = structlog.get_logger(__name__)
 
 _METHODS = {"create": "POST", "delete": "DELETE", "patch": "PATCH"}  # other verbs: GET
 
@@ -93,6 +97,7 @@ class Transport:
         """
         self.requests[call.verb, call.target] += 1
         content = b"" if body is None else msgspec.json.encode(body)
+        began = _now()
         with self._translate_errors(call):
             async with asyncio.timeout(self._timeout):
                 answer = await self._send(
@@ -102,6 +107,7 @@ class Transport:
                     content_type if content else "",
                     limit,
                 )
+        _log_answer(call, answer.status, began)
         _raise_for_status(call, answer)
         return answer.body
 
@@ -154,8 +160,10 @@ class Transport:
         self.requests[call.verb, call.target] += 1
         request = self._client.build_request("GET", _target(call.path, query))
         with self._translate_errors(call):
+            began = _now()
             async with asyncio.timeout(self._timeout):
                 response = await self._client.send(request, stream=True)
+            _log_answer(call, response.status_code, began)
             try:
                 if response.status_code >= 400:
                     async with asyncio.timeout(self._timeout):
@@ -202,6 +210,23 @@ async def _read_response(response: httpx2.Response) -> RawResponse:
     body = await response.aread()
     headers = {name.lower(): value for name, value in response.headers.raw}
     return RawResponse(response.status_code, headers, body)
+
+
+def _log_answer(call: Call, status: int, began: float) -> None:
+    """Log a response at the severity ``debug``; neither body nor parameters, which may be secret.
+
+    Args:
+        call: the request.
+        status: that the API server answered.
+        began: when the request was sent, on the event loop's clock in seconds.
+    """
+    if debugging():
+        seconds = round(_now() - began, 6)
+        log.debug("API server answered", request=str(call), status=status, seconds=seconds)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()
 
 
 def _raise_for_status(call: Call | str, answer: RawResponse) -> None:

@@ -29,7 +29,7 @@ from kubeshare.kube.client.errors import (
     UnreachableError,
 )
 from kubeshare.kube.controller.workqueue import QueueClosedError, WorkQueue
-from kubeshare.kube.logs import ReconcileContext, current_reconcile
+from kubeshare.kube.logs import ReconcileContext, current_reconcile, debugging
 from kubeshare.kube.meta import Key, key_of
 
 K = TypeVar("K", bound=Hashable)
@@ -217,6 +217,8 @@ class Controller(Generic[K]):
             in_background = False
             try:
                 current_reconcile.set(ReconcileContext(self.name, key, next(_numbers)))
+                if debugging():
+                    log.debug("reconcile begins", failures=self.queue.failures(key))
                 rest = await self._attempt(key, partial(self._reconcile, key))
                 if rest is not None:
                     await self._background.acquire()
@@ -244,6 +246,7 @@ class Controller(Generic[K]):
         Returns:
             the rest of the reconcile, if it runs in the background.
         """
+        began = _now()
         deadline = asyncio.timeout(self._timeout)
         try:
             async with deadline:
@@ -252,20 +255,30 @@ class Controller(Generic[K]):
             if isinstance(error, TimeoutError) and deadline.expired():
                 self.queue.add_rate_limited(key, UNAVAILABLE_RETRY_SECONDS)
                 log.error("took too long, trying again", timeout_seconds=self._timeout)  # noqa: TRY400
-                self.results["timeout"] += 1
+                result = "timeout"
             else:
-                self.results[self._handle_error(key, error)] += 1
-            return None
-        if isinstance(outcome, InBackground):
-            return outcome
+                result = self._handle_error(key, error)
+        else:
+            if isinstance(outcome, InBackground):
+                return outcome
+            result = self._handle_success(key, outcome)
+        self.results[result] += 1
+        if debugging():
+            log.debug(
+                "reconcile ends",
+                result=result,
+                duration_seconds=round(_now() - began, 6),
+                requeue_seconds=self.queue.delay(key),
+            )
+        return None
+
+    def _handle_success(self, key: K, outcome: RequeueAfter | None) -> str:
         self.queue.forget(key)
         self.queue.cancel_delay(key)
         if outcome is None:
-            self.results["success"] += 1
-        else:
-            self.queue.add_after(key, max(outcome.seconds, MIN_REQUEUE_SECONDS))
-            self.results["requeue_after"] += 1
-        return None
+            return "success"
+        self.queue.add_after(key, max(outcome.seconds, MIN_REQUEUE_SECONDS))
+        return "requeue_after"
 
     def _handle_error(self, key: K, error: Exception) -> str:
         match error:
@@ -295,3 +308,7 @@ class Controller(Generic[K]):
             self.queue.add_rate_limited(key, UNAVAILABLE_RETRY_SECONDS)
         else:
             self.queue.add_rate_limited(key)
+
+
+def _now() -> float:
+    return asyncio.get_running_loop().time()

@@ -142,6 +142,11 @@ class WorkQueue(Generic[K]):
         if timer is not None:
             timer.cancel()
 
+    def delay(self, key: K) -> float | None:
+        """Seconds until the delayed addition of a key; None if there is none."""
+        timer = self._delayed.get(key)
+        return None if timer is None else max(0.0, timer.when() - _now())
+
     def add_rate_limited(self, key: K, limit: float = math.inf) -> None:
         """Queue a failed key after its backoff, but after at most ``limit`` seconds."""
         self.retries += 1
