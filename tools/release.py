@@ -199,6 +199,7 @@ def state_provenance(
     name = f"kubeshare-{parameters['version']}"
     written, public = dist / f"{name}.intoto.jsonl", dist / f"{name}.pub"
     written.write_bytes(provenance.signed(stated, signer.key))
+    (dist / f"{name}.sigstore.json").write_bytes(signing.bundle(written.read_bytes()))
     public.write_bytes(signing.pem(signer.key.public_key()))
     key = signing.read_public_key(public.read_bytes())
     found = provenance.verify(written.read_bytes(), key, files)

@@ -137,6 +137,16 @@ def test_openssl_accepts_the_signature(dist: Path, tmp_path: Path) -> None:
     assert subprocess.check_output(command) == b"Verified OK\n"
 
 
+def test_the_bundle_for_cosign_has_the_same_statement_and_signature(dist: Path) -> None:
+    envelope = json.loads((dist / "kubeshare-1.2.3.intoto.jsonl").read_bytes())
+    bundle = json.loads((dist / "kubeshare-1.2.3.sigstore.json").read_bytes())
+    assert bundle["mediaType"] == "application/vnd.dev.sigstore.bundle.v0.3+json"
+    key_id = signing.key_id(KEY.public_key())
+    assert bundle["verificationMaterial"] == {"publicKey": {"hint": key_id}}
+    del envelope["signatures"][0]["keyid"]  # cosign refuses one that is not its own
+    assert bundle["dsseEnvelope"] == envelope
+
+
 @pytest.mark.parametrize(
     ("key", "words"),
     [
