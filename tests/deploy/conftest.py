@@ -137,6 +137,14 @@ def namespace(cluster: ApiServer) -> Iterator[str]:
 
 
 @pytest.fixture
+def system(cluster: ApiServer) -> ApiServer:
+    """The API server with the namespace of the programs, which other tests may have made."""
+    ours = [one for one in manifests.load(manifests.Options()) if one["kind"] == "Namespace"]
+    cluster.kubectl("apply", "-f", "-", stdin=yaml.safe_dump_all(ours))
+    return cluster
+
+
+@pytest.fixture
 def create(cluster: ApiServer, namespace: str) -> Callable[[dict[str, Any]], str]:
     """Create an object in the test's namespace; what is refused raises LabError."""
 

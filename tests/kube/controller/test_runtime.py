@@ -22,7 +22,7 @@ from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipL
 from kubeshare.kube.controller.runtime import EXIT_UNREACHABLE, Program, run_program
 from kubeshare.kube.meta import Key
 from kubeshare.kube.resources import EVENTS, LEASES, PODS
-from kubeshare.simulator.control import FakeApiServer, run_virtual
+from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
 
 ABOUT = ObjectReference(api_version="v1", kind="Pod", namespace="a", name="p", uid="u")
 
@@ -89,6 +89,27 @@ def test_what_takes_too_long_is_cut_off_and_the_lease_released(server: FakeApiSe
         assert whole.finished == []
         assert asyncio.get_running_loop().time() - asked < 10
         assert (server.stored(LEASES, "program", "kube") or {})["spec"]["holderIdentity"] == ""
+
+    run_virtual(main())
+
+
+def test_it_ends_in_ten_seconds_though_the_api_server_hangs_and_a_key_does_not_end(
+    server: FakeApiServer,
+) -> None:
+    """The worst that an end can meet: less than Kubernetes' 15 s of the programs' pods."""
+    seed(server, "p")
+
+    async def main() -> None:
+        whole = Whole(server, seconds=25)
+        running = asyncio.create_task(whole.program.run())
+        await expect_true(lambda: whole.begun, "begun")
+        server.inject(Fault.hang(), times=1000)
+        whole.recorder.emit(ABOUT, "Done", "Do", "It is not written.")
+        asked = asyncio.get_running_loop().time()
+        whole.program.stop()
+        await running
+        assert asyncio.get_running_loop().time() - asked < 10
+        assert not server.all(EVENTS)
 
     run_virtual(main())
 

@@ -45,7 +45,9 @@ class Program:
         elector: its candidate for a Lease; None if every replica works.
         recorder: writes its events, or None.
         port: of ``/livez``, ``/readyz``, ``/metrics``; None for no server, 0 for any port.
-        drain_seconds: time that keys in process get after SIGTERM.
+        drain_seconds: time that keys in process get after SIGTERM. With the release of the Lease
+            and the last events, each of which gives up after two seconds, the default leaves less
+            than ten seconds to the end.
 
     Attributes:
         registry: for metrics of the program itself.
@@ -60,7 +62,7 @@ class Program:
         elector: LeaderElector | None = None,
         recorder: EventRecorder | None = None,
         port: int | None = None,
-        drain_seconds: float = 6.0,
+        drain_seconds: float = 5.0,
     ) -> None:
         self.name = name
         self._client = client
