@@ -121,7 +121,7 @@ def test_a_change_is_in_force_and_told_and_what_cannot_be_read_changes_nothing()
 async def test_an_event_says_what_is_wrong_with_a_configuration(cluster: FakeCluster) -> None:
     cluster.start()
     cluster.configure(pool={"minimun": 1})
-    await expect_event(cluster, "kubeshare")
+    await expect_event(cluster, "kubeshare", "InvalidConfiguration")
     assert "pool.minimun: there is no such key" in cluster.events("kubeshare")[0]
 
 

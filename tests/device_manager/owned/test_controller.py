@@ -426,6 +426,7 @@ async def test_a_vgpu_that_waits_for_a_gpu_of_an_owned_node_gets_a_static_one(
     await taken_over(cluster, "n1")
     await expect_running(cluster, "a")
     await cluster.until(lambda: cluster.vgpus() == {names("n1", 0)[0]: ["a"]})
+    await expect_event(cluster, "stale", "NodeOwned")
     assert cluster.server.all(PODS, "kubeshare-system") == []
 
 
