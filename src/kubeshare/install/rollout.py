@@ -10,6 +10,7 @@ from kubeshare.install.checks.platform import REQUIRED
 from kubeshare.install.manifests import Manifest, resource_of
 from kubeshare.install.readiness import WORKLOADS, established, rolled_out
 from kubeshare.install.rollback import not_understood
+from kubeshare.install.stored_versions import skipped_release
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.client.errors import (
     AlreadyExistsError,
@@ -98,11 +99,13 @@ async def check(client: Client, manifests: list[Manifest]) -> None:
     """See whether these manifests can replace what is installed.
 
     Raises:
-        RolloutError: the cluster has holders that this version does not understand.
+        RolloutError: the cluster has objects of versions that this one does not have, or holders
+            that it does not understand.
         UnreachableError: the API server does not answer.
     """
-    if refused := await not_understood(client, manifests):
-        raise RolloutError(refused)
+    for why_not in (skipped_release, not_understood):
+        if refused := await why_not(client, manifests):
+            raise RolloutError(refused)
 
 
 async def _other_namespace(client: Client, manifests: list[Manifest]) -> str:

@@ -12,6 +12,7 @@ from kubeshare.install.checks.facts import InstallationFacts
 from kubeshare.install.checks.finding import Check, Verdict, fail, listed, ok, warn
 from kubeshare.install.manifests import Manifest
 from kubeshare.install.readiness import WORKLOADS, established, rolled_out
+from kubeshare.install.stored_versions import missing_versions
 
 _INSTALL: Final = "kubeshare install --image IMAGE"
 _POLICIES: Final = "AdmissionPolicy"
@@ -88,7 +89,7 @@ def _kinds(facts: InstallationFacts) -> Verdict:
     old = [
         f"{name} ({', '.join(extra)})"
         for name, manifest, found in _found(facts, wanted)
-        if (extra := _old_versions(found, manifest))
+        if (extra := missing_versions(found, manifest))
     ]
     if old:
         return warn(
@@ -98,11 +99,6 @@ def _kinds(facts: InstallationFacts) -> Verdict:
     if changed := _changed(facts, wanted):
         return warn(f"not those of version {kubeshare.__version__}: {listed(changed)}", _INSTALL)
     return ok(f"{len(wanted)} kinds are established, and stored in one version")
-
-
-def _old_versions(found: Mapping[str, Any], manifest: Manifest) -> list[str]:
-    served = {version["name"] for version in manifest["spec"]["versions"]}
-    return sorted(set(found.get("status", {}).get("storedVersions", ())) - served)
 
 
 def _policies(facts: InstallationFacts) -> Verdict:
