@@ -2,11 +2,14 @@
 
 import json
 import re
+import subprocess
 from collections.abc import Iterator, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import pytest
 import yaml
+from tools.release import install_yaml
 
 from deploy.helm import CHART, IMAGE, Helm, hook_of
 from kubeshare.api.types.constants import NAMESPACE
@@ -107,6 +110,19 @@ def selectors(value: Any) -> Iterator[Any]:
     elif isinstance(value, list):
         for each in value:
             yield from selectors(each)
+
+
+def test_kustomize_puts_an_image_in_all_places_as_the_page_says(tmp_path: Path) -> None:
+    page = (CHART.parents[2] / "docs" / "install.md").read_text()
+    _, _, rest = page.partition('```yaml title="kustomization.yaml"\n')
+    (tmp_path / "kustomization.yaml").write_text(rest.partition("```")[0])
+    (tmp_path / "install.yaml").write_text(install_yaml("kubeshare:0.1.0"))
+    programs = binaries.kubernetes(Progress())
+    built = subprocess.check_output([programs / "kubectl", "kustomize", tmp_path], text=True)
+    objects = [one for one in yaml.safe_load_all(built) if one]
+    assert len(objects) == len(list(yaml.safe_load_all(install_yaml("kubeshare:0.1.0"))))
+    assert built.count("YOUR/kubeshare:0.1.0") == 5
+    assert " kubeshare:" not in built.replace("YOUR/kubeshare:", "")
 
 
 @pytest.mark.apiserver
