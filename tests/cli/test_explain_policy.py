@@ -1,10 +1,12 @@
 """`kubeshare explain` decides by the scheduler's own policy, and says where it only assumes it."""
 
 import asyncio
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fakes.policy_package import RAISING, WHO, install_policy
 from fakes.web.cluster import add_share, add_vgpu, small_cluster
 from kubeshare.api.types.constants import NAMESPACE
 from kubeshare.client import Cluster
@@ -159,3 +161,13 @@ def test_who_may_not_read_the_deployment_is_told_what_is_assumed() -> None:
     finding = explained(server)
     assert where(finding) == BY_COMPUTE
     assert "locality: you may not read Deployment kubeshare-scheduler in" in finding.policy_note
+
+
+def test_a_policy_that_raises_is_named_and_nothing_decides_in_its_place(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_policy(tmp_path, monkeypatch, RAISING)
+    assert finding_text(explained(cluster(), "house")).splitlines()[:2] == [
+        "default/small: pending (policy)",
+        f"    policy: {WHO} raised ZeroDivisionError: oh (line 6 of house_policy)",
+    ]

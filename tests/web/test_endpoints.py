@@ -1,11 +1,13 @@
 """What the endpoints of `kubeshare web` answer."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from deadlines import eventually
 from fakes import manifests
+from fakes.policy_package import RAISING, WHO, install_policy
 from fakes.web import Served, served
 from fakes.web.cluster import add_plain_pod, add_share, add_vgpu, small_cluster
 from fakes.web.rights import rights
@@ -294,3 +296,13 @@ def test_it_decides_by_the_policy_that_the_scheduler_has_when_it_is_asked() -> N
         status, words = refusal(page, "/api/what-if?request=0.1")
         assert status == 501
         assert "a policy that is not installed here: policy ours" in words
+
+
+def test_a_policy_that_raises_is_named_in_the_answer(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    install_policy(tmp_path, monkeypatch, RAISING)
+    with served(small_cluster(), decides="house") as page:
+        found = page.read("/api/what-if", request="0.1", memory="1Gi")
+    assert (found["decision"], found["node"]) == ("pending", None)
+    assert found["reasons"]["policy"].startswith(f"{WHO} raised ZeroDivisionError: oh")
