@@ -242,7 +242,10 @@ def test_other_paths_and_methods(method: str, path: str, status: int) -> None:
     run()
 
 
-def test_at_debug_each_request_has_a_line_without_its_headers() -> None:
+def test_at_debug_each_request_has_a_line_without_its_headers(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("kubeshare.extender.service.debugging", lambda: True)
     lines: list[MutableMapping[str, Any]] = []
 
     @scenario(n1=1)

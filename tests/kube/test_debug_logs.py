@@ -6,8 +6,10 @@ import sys
 from typing import Any, Final
 
 import pytest
+import structlog
 
 from deadlines import DEADLINE_S
+from kubeshare.kube.logs import configure_logging, debugging
 
 PROGRAM: Final = """
 import asyncio, sys
@@ -108,3 +110,17 @@ def test_at_info_only_failures_are_logged() -> None:
 
 def test_a_program_that_configures_no_logs_is_not_flooded() -> None:
     assert lines() == []
+
+
+def test_nobody_asked_for_details_where_only_the_defaults_were_put_back() -> None:
+    """As a program does that uses the client and configures structlog by itself."""
+    before = structlog.get_config()
+    try:
+        structlog.configure(**before)
+        assert not debugging()
+        configure_logging("info", json=True)
+        assert not debugging()
+        configure_logging("debug", json=True)
+        assert debugging()
+    finally:
+        structlog.configure(**before)

@@ -27,8 +27,6 @@ LEVELS: Final = ("debug", "info", "warning", "error")
 LEVEL: Final = "info"
 """The severity where no other is asked for."""
 
-log = structlog.get_logger(__name__)
-
 _RUN = uuid.uuid4().hex[:6]
 
 
@@ -50,7 +48,7 @@ def configure_logging(level: str = LEVEL, *, json: bool | None = None) -> None:
         json: one JSON object for each line; by default unless stderr is a terminal.
     """
     as_json = not sys.stderr.isatty() if json is None else json
-    number = logging.getLevelNamesMapping()[level.upper()]
+    number = _number(level)
     processors: list[structlog.typing.Processor] = [
         add_reconcile_context,
         structlog.processors.add_log_level,
@@ -65,7 +63,7 @@ def configure_logging(level: str = LEVEL, *, json: bool | None = None) -> None:
         processors.append(structlog.dev.ConsoleRenderer())
     structlog.configure(
         processors=processors,
-        wrapper_class=structlog.make_filtering_bound_logger(number),
+        wrapper_class=_logger_class(level),
         logger_factory=structlog.PrintLoggerFactory(sys.stderr),
         cache_logger_on_first_use=True,
     )
@@ -79,7 +77,7 @@ def debugging() -> bool:
     Each request and each reconcile asks this first: where nobody has configured logs, as in a
     program that uses the client, structlog prints lines of all severities.
     """
-    return structlog.is_configured() and bool(log.is_enabled_for(logging.DEBUG))
+    return structlog.get_config()["wrapper_class"] is _logger_class("debug")
 
 
 def add_reconcile_context(
@@ -91,3 +89,12 @@ def add_reconcile_context(
         line["controller"], line["object"] = context.controller, str(context.key)
         line["reconcile_id"] = f"{_RUN}-{context.number}"
     return line
+
+
+def _logger_class(level: str) -> type:
+    """The class of loggers for a severity, which structlog has once."""
+    return structlog.make_filtering_bound_logger(_number(level))
+
+
+def _number(level: str) -> int:
+    return logging.getLevelNamesMapping()[level.upper()]
