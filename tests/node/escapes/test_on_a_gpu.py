@@ -21,6 +21,7 @@ import pytest
 from deadlines import DEADLINE_S, eventually
 from fakes.session import MIB, Machine, Probe
 from kubeshare import native
+from kubeshare.tokens import client
 from kubeshare.tokens.files.counters import FILE_BYTES_MAX
 from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedPod
 from kubeshare.tokens.files.run_folder import Paths
@@ -34,6 +35,8 @@ pytestmark = [pytest.mark.native, pytest.mark.slow]
 POD = GrantedPod(namespace="default", name="a", uid="0f3a7c1e-5b6d-4e8f-9a0b-1c2d3e4f5a6b")
 LIMIT = 256 * MIB
 OUT_OF_MEMORY = 2
+FOREVER_US = 2_000_000_000
+"""Half an hour: no test lasts so long."""
 ELF_32_BIT = 1
 
 
@@ -72,9 +75,9 @@ class Node:
         self.paths = Paths(folder / "run")
         self.machine = Machine(folder / "gpus")
         self._stack = ExitStack()
-        daemon = self._stack.enter_context(RunningDaemon(self.paths))
+        self.daemon = self._stack.enter_context(RunningDaemon(self.paths))
         part = self.machine.grant(memory=LIMIT)
-        daemon.grant(Grant(version=GRANT_VERSION, claim="claim", gpus=(part,), pod=POD))
+        self.daemon.grant(Grant(version=GRANT_VERSION, claim="claim", gpus=(part,), pod=POD))
 
     def close(self) -> None:
         self._stack.close()
@@ -88,6 +91,13 @@ class Node:
         """A process that takes memory of the GPU, with the library in it or not."""
         preload = None if held else ""
         return self._take(self._run(["probe", "dlsym"], preload=preload, of_pod=of_pod), memory)
+
+    def start_beside(self, memory: int) -> Probe:
+        """A process of another claim on the same GPU, with the library in it."""
+        part = self.machine.grant(memory=LIMIT)
+        self.daemon.grant(Grant(version=GRANT_VERSION, claim="other", gpus=(part,)))
+        probe = self._run(["probe", "dlsym"], preload=None, of_pod=False, claim="other")
+        return self._take(probe, memory)
 
     def start_interposed(self, memory: int, *names: str) -> Probe:
         """The same under an object that comes before the library.
@@ -125,13 +135,14 @@ class Node:
         *,
         preload: str | None,
         of_pod: bool = True,
+        claim: str = "claim",
     ) -> Probe:
-        claim = {
+        environment = {
             **extra,
-            "KUBESHARE_CLAIM": str(self.paths.claim("claim")),
-            "KUBESHARE_COUNTERS": str(self.paths.counters("claim")),
+            "KUBESHARE_CLAIM": str(self.paths.claim(claim)),
+            "KUBESHARE_COUNTERS": str(self.paths.counters(claim)),
         }
-        probe = self._stack.enter_context(self.machine.run(command, claim, preload=preload))
+        probe = self._stack.enter_context(self.machine.run(command, environment, preload=preload))
         cgroup = f"0::/kubepods/burstable/pod{POD.uid}/{'ab' * 32}\n" if of_pod else "0::/\n"
         (self._cgroups / str(probe.process.pid)).write_text(cgroup)
         return probe
@@ -172,6 +183,19 @@ class Watch:
                 assert line, self._process.communicate()[1].decode()
                 self.reported.append(tuple(json.loads(line)))
         return self.reported
+
+
+class Charges:
+    """What the token daemon has charged, with the times around its answer."""
+
+    def __init__(self, paths: Paths) -> None:
+        self.asked_ns = time.monotonic_ns()
+        self._claims = client.ask_snapshot(paths)["claims"]
+        self.told_ns = time.monotonic_ns()
+
+    def of(self, claim: str) -> int:
+        """In ns."""
+        return next(int(each["chargedNs"]) for each in self._claims if each["claim"] == claim)
 
 
 @pytest.fixture
@@ -281,3 +305,37 @@ def test_on_request_it_is_ended_and_the_others_stay(node: Node, static_program: 
     assert [reason for reason, _, _ in watch.within(DEADLINE_S, count=1)] == ["UnheldProcess"]
     held.do("alloc", MIB)
     other.do("alloc", MIB)
+
+
+@pytest.mark.serial
+def test_a_kernel_that_never_ends_is_reported_within_five_seconds_and_ended_on_request(
+    node: Node,
+) -> None:
+    hung = node.start(8 * MIB, held=True)
+    hung.do("launch", "kernel", FOREVER_US, 1)
+    watch = node.watch()
+    beside = node.start_beside(8 * MIB)
+    beside.do("launch", "kernel", 1000, 1)  # waits until the kernel is bypassed
+    began = time.monotonic()
+    with Wakeups() as wakeups:
+        [(reason, pod, note)] = watch.within(DEADLINE_S, count=1)
+    assert time.monotonic() - began < 5 + wakeups.lost_seconds
+    assert (reason, pod) == ("HungKernel", "a")
+    assert f"process {hung.process.pid} " in note
+    assert "until its work ends the pod is charged" in note
+
+    before = Charges(node.paths)
+    beside.do("launch", "kernel", 500_000, 1)
+    beside.do("sync")  # takes twice as long: the GPU divides its time among the two
+    after = Charges(node.paths)
+    by_the_clock = after.of("claim") - before.of("claim")
+    assert after.asked_ns - before.told_ns <= by_the_clock <= after.told_ns - before.asked_ns
+    assert 0 < after.of("other") - before.of("other") <= by_the_clock
+
+    killer = node.watch("kill")
+    assert hung.process.wait(DEADLINE_S) == -9
+    [(reason, pod, note)] = killer.within(DEADLINE_S, count=1)
+    assert (reason, pod) == ("HungKernel", "a")
+    assert "is ended" in note
+    beside.do("launch", "kernel", 1000, 1)
+    beside.do("sync")
