@@ -249,12 +249,22 @@ def test_a_postponed_change_ends_with_its_grant(daemon: RunningDaemon) -> None:
 
 
 def test_the_files_of_a_grant_have_their_memory_before_anybody_writes_them(
-    daemon: RunningDaemon,
+    daemon: RunningDaemon, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    allocated: dict[int, tuple[int, int]] = {}
+    real = os.posix_fallocate
+
+    def allocate(file: int, offset: int, size: int) -> None:
+        blocks_before = os.fstat(file).st_blocks
+        real(file, offset, size)
+        allocated[os.fstat(file).st_ino] = (blocks_before, offset + size)
+
+    monkeypatch.setattr(os, "posix_fallocate", allocate)
     daemon.grant(grant("a"))
     made = [daemon.paths.claim("a") / "page", daemon.paths.counters("a"), daemon.paths.tally("a")]
     for path in made:
         found = path.stat()
+        assert allocated.get(found.st_ino) == (0, found.st_size), path
         assert found.st_blocks * 512 >= found.st_size > 0, path
 
 
