@@ -224,7 +224,8 @@ static int64_t step_all(void) {
         if (is_on(cell))
             step_watch(cell);
         next = again < next ? again : next;
-        next = watches[cell].on && WATCH_INTERVAL < next ? WATCH_INTERVAL : next;
+        const int64_t look = ks_meter_is_on(cell) ? WATCH_INTERVAL : IDLE_WHEN_ALONE / 5;
+        next = watches[cell].on && look < next ? look : next;
     }
     return next;
 }

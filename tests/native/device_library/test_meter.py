@@ -1,5 +1,8 @@
 """A program that runs ahead of the GPU cannot take more than its turn."""
 
+import time
+from pathlib import Path
+
 import pytest
 
 from fakes.session import Connection, FakeSession, Machine, Probe, eventually
@@ -82,3 +85,31 @@ def test_a_claim_that_has_the_gpu_to_itself_is_not_metered(
     idle = connection.expect(MessageType.IDLE)
     assert machine.stat()["now_ns"] - idle.time_ns > 45 * MILLISECOND_NS
     session.drain(connection)
+
+
+def test_a_claim_that_has_the_gpu_to_itself_is_seldom_looked_at(
+    machine: Machine, session: FakeSession, probe: Probe, connection: Connection
+) -> None:
+    begin = machine.stat()["now_ns"]
+    session.page.set_lease_end(0, begin)
+    probe.do("work", 1000, 50, 10)
+    session.page.set_lease_end(0, begin + SECOND_NS)
+    assert eventually(lambda: probe.do("work", 1000, 20, 10)["now_ns"] - begin > 1.5 * SECOND_NS)
+    connection.send(MessageType.WATCH, 0, session.page.epoch(0))
+    probe.do("launch", "kernel", 1000, 900)
+    busy_ns = machine.gpu()["busy_ns"]
+    began, before = time.monotonic(), wakeups(probe)
+    assert eventually(lambda: machine.gpu()["busy_ns"] - busy_ns > 600 * MILLISECOND_NS)
+    looks = wakeups(probe) - before
+    assert looks < 200 * (time.monotonic() - began)
+
+
+def wakeups(probe: Probe) -> int:
+    """How often the library's thread has slept."""
+    [thread] = [
+        each
+        for each in Path(f"/proc/{probe.process.pid}/task").iterdir()
+        if (each / "comm").read_text() == "kubeshare\n"
+    ]
+    lines = (thread / "status").read_text().splitlines()
+    return int(next(line.split()[1] for line in lines if line.startswith("voluntary")))
