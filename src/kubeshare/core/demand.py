@@ -17,7 +17,7 @@ LabelScope: TypeAlias = Literal["cluster", "namespace"]
 NOTHING: Final = Memory(bytes=0)
 
 
-class Share(msgspec.Struct, frozen=True, kw_only=True):
+class Share(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What one of several different shares of a demand asks of a GPU.
 
     Attributes:
@@ -50,7 +50,7 @@ class Share(msgspec.Struct, frozen=True, kw_only=True):
         _check_amounts(self)
 
 
-class Demand(msgspec.Struct, frozen=True, kw_only=True):
+class Demand(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """One demand for a share of one GPU, for equal shares of `count` GPUs, or for `shares`.
 
     The first two are the short form: the demand itself has the amounts of its only share. The

@@ -17,7 +17,7 @@ FOREVER = math.inf
 """The work of a job that never ends."""
 
 
-class HostRequest(msgspec.Struct, frozen=True, kw_only=True):
+class HostRequest(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """What a pod requests of its node beside GPUs.
 
     Attributes:
@@ -42,7 +42,7 @@ class HostRequest(msgspec.Struct, frozen=True, kw_only=True):
 NO_HOST_REQUEST = HostRequest()
 
 
-class Job(msgspec.Struct, frozen=True, kw_only=True):
+class Job(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """A job.
 
     Attributes:

@@ -167,6 +167,28 @@ def test_a_changed_node_is_ranked_anew() -> None:
     assert rooms.of("n1").micros == 2 * MICROS
 
 
+def test_the_gpus_of_a_node_are_those_of_its_devices() -> None:
+    placed = Placed("best-fit", *shares(0.6))
+    ledger = placed.ledger
+    rooms = ledger.index(NodeRooms)
+    in_use, idle = sorted(
+        (device for device in ledger.devices.values() if device.node == "n1"),
+        key=lambda device: device.idle,
+    )
+
+    def gpus() -> dict[str, int]:
+        return {gpu.id: gpu.micros for gpu in rooms.of("n1").gpus}
+
+    assert gpus() == {in_use.id: 4 * MICROS // 10, idle.id: MICROS}
+    ledger.remove_device(idle.id)
+    assert gpus() == {in_use.id: 4 * MICROS // 10}
+    ledger.release("j0")
+    assert gpus() == {in_use.id: MICROS}
+    ledger.add_device(idle)
+    assert gpus() == {in_use.id: MICROS, idle.id: MICROS}
+    assert [gpu.index for gpu in rooms.of("n1").gpus] == [0, 1]
+
+
 def test_models_bind() -> None:
     nodes = [
         SimulatedNode(name="n1", gpus=1, kind=FreeGpu("A10", 16 * GI)),

@@ -84,7 +84,7 @@ def random_nodes(random: Random) -> list[SimulatedNode]:
 
 
 def forget_often(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(shapes, "MAX_BIRTHS", 3)
+    monkeypatch.setattr(shapes, "MAX_SHAPES", 3)
     monkeypatch.setattr(ranked, "MAX_RANKINGS", 5)
     monkeypatch.setattr(ranked, "MAX_RANKS", 40)
 

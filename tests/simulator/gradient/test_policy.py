@@ -1,11 +1,17 @@
 """What ``gradient`` chooses, and that labels bind under it."""
 
+from collections.abc import Mapping
+
 import pytest
 
+from kubeshare.core.demand import NOTHING
 from kubeshare.core.units import GI, MICROS
 from kubeshare.simulator.baselines.fgd import Fragmentation, kinds_in
+from kubeshare.simulator.baselines.node_rooms import Ask
 from kubeshare.simulator.engine.host_room import HostCapacity
-from kubeshare.simulator.gradient.policy import Gradient, bound_of, offered
+from kubeshare.simulator.gradient import policy
+from kubeshare.simulator.gradient.policy import SCARCE, Gradient, bound_of, offered
+from kubeshare.simulator.gradient.prices import Prices, find_prices
 from kubeshare.simulator.jobs import FOREVER, HostRequest, Job
 from simulator.builders import Played, job
 
@@ -37,18 +43,48 @@ def test_jobs_of_one_class_with_different_cpus_count_by_how_often_they_occur() -
     assert known(jobs, 4).of([MICROS] * 2, 7000, "") == pytest.approx(-expected)
 
 
-def test_a_share_goes_where_it_lowers_the_price_least() -> None:
-    # Of .7 nothing else makes use, so a first share of .3 leaves an idle GPU to two of .5.
-    jobs = [
-        job("first", request=0.3, work=FOREVER),
-        *[job(f"half-{number}", request=0.5, work=FOREVER) for number in range(9)],
-    ]
-    gradient = known(jobs, 2)
-    assert gradient.prices.bound == pytest.approx(1, abs=0.01)
+def test_prices_count_only_where_shares_are_scarce() -> None:
+    halves = [job(f"half-{number}", request=0.5, work=FOREVER) for number in range(9)]
+    assert known(halves, 2).prices is None
     wasteful = [job(f"w{number}", request=0.6, work=FOREVER) for number in range(9)]
-    assert known(wasteful, 2).prices.bound == pytest.approx(0.6, abs=0.01)
+    prices = known(wasteful, 2).prices
+    assert prices is not None
+    assert prices.bound == pytest.approx(0.6, abs=0.01)
     assert bound_of(wasteful, 2) == pytest.approx(0.6, abs=0.01)
     assert bound_of([*wasteful, job("ends", request=0.1)], 2) == 1
+
+
+def test_a_share_goes_where_it_lowers_the_price_least() -> None:
+    jobs = [job(f"j{number}", request=0.6, work=FOREVER) for number in range(9)]
+    gradient, ask = known(jobs, 2), Ask(MICROS // 10, NOTHING, 1)
+    # What is beside a share of .6 is worth nothing, and less than .6 is left of the whole one.
+    beside, whole = (
+        gradient.score(0.0, ask, [left]) for left in (4 * MICROS // 10, 6 * MICROS // 10)
+    )
+    assert beside < whole
+
+
+def test_prices_are_sought_only_where_no_placement_is_known_that_fills_the_gpus(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    sought: list[Mapping[int, float]] = []
+
+    def find(offered: Mapping[int, float]) -> Prices:
+        sought.append(offered)
+        return find_prices(offered)
+
+    monkeypatch.setattr(policy, "find_prices", find)
+    Gradient({}, {MICROS // 2: 3.0})
+    assert not sought
+    # A third of the GPUs has no use for what is beside .7.
+    scarce = {7 * MICROS // 10: 1.0, 3 * MICROS // 10: 0.66}
+    assert Gradient({}, scarce).prices is not None
+    assert sought == [scarce]
+    # This fills nearly all, so no bound is less.
+    nearly = {7 * MICROS // 10: 1.0, 3 * MICROS // 10: 0.95}
+    assert find_prices(nearly).bound > SCARCE
+    assert Gradient({}, nearly).prices is None
+    assert sought == [scarce]
 
 
 def test_labels_bind() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kubeshare.simulator.gradient import prices as module
-from kubeshare.simulator.gradient.prices import find_prices
+from kubeshare.simulator.gradient.prices import can_fill, find_prices
 
 
 def percent(part: int) -> int:
@@ -50,6 +50,31 @@ def test_a_bound_just_below_all_gpus_takes_patience() -> None:
 def test_more_is_worth_no_less() -> None:
     prices = find_prices({percent(81): 1.0, percent(47): 0.7, percent(32): 0.3, percent(16): 0.1})
     assert all(less <= more for less, more in pairwise(prices.of_steps))
+
+
+def test_gpus_are_filled_with_what_is_offered() -> None:
+    # Every GPU gets a share of .8; a tenth of them get one of .2 too, and a fifth two of .1.
+    offered = {percent(80): 2.0, percent(20): 0.1, percent(10): 0.4}
+    assert can_fill(offered, 0.859)
+    assert not can_fill(offered, 0.861)
+    # All there is.
+    assert can_fill({percent(50): 0.5}, 0.249)
+    assert not can_fill({percent(50): 0.5}, 0.251)
+    assert not can_fill({}, 0.1)
+
+
+def test_no_bound_is_less_than_what_can_be_filled(monkeypatch: pytest.MonkeyPatch) -> None:
+    random = Random(2)
+    for _ in range(40):
+        sizes = random.sample(range(1, 101), random.randrange(1, 12))
+        offered = {percent(size): random.random() * 3 / len(sizes) for size in sizes}
+        bound = find_prices(offered).bound
+        assert not can_fill(offered, bound + 1e-4)
+    # It gives up where many patterns are needed.
+    offered = {percent(size): 0.1 for size in range(1, 101)}
+    assert can_fill(offered, 0.99)
+    monkeypatch.setattr(module, "_PATTERNS", 2)
+    assert not can_fill(offered, 0.99)
 
 
 def plain_pattern(fines: dict[Any, float]) -> tuple[list[float], Counter[Any]]:

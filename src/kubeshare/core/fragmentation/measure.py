@@ -17,7 +17,7 @@ from kubeshare.core.demand import NOTHING, Demand
 from kubeshare.core.units import MICROS, Memory
 
 
-class DemandClass(msgspec.Struct, frozen=True, kw_only=True):
+class DemandClass(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     """Demands that fit on the same GPUs.
 
     Attributes:

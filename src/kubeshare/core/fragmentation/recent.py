@@ -37,7 +37,8 @@ class RecentDemands:
     def add_kinds(self, uid: str, kinds: tuple[DemandClass, ...]) -> None:
         """Remember a new demand by its kinds."""
         self._kinds[uid] = kinds
-        self._times.update(kinds)
+        for kind in kinds:
+            self._times[kind] += 1
         if len(self._kinds) > self._window:
             _, oldest = self._kinds.popitem(last=False)
             for kind in oldest:

@@ -10,7 +10,7 @@ the open trace, whole numbers place half a percent more than the rise itself doe
 """
 
 import math
-from bisect import bisect_right, insort
+from bisect import bisect_left, bisect_right, insort
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import accumulate
@@ -18,7 +18,7 @@ from typing import Final
 
 from kubeshare.core.fragmentation.measure import DemandClass
 from kubeshare.core.units import MICROS
-from kubeshare.simulator.baselines.node_rooms import Ask, NodeRoom
+from kubeshare.simulator.baselines.node_rooms import Ask, GpuRoom, NodeRoom
 from kubeshare.simulator.baselines.usable import ClassWeights, UsableGpus
 from kubeshare.simulator.engine.fragments import kinds_of
 from kubeshare.simulator.jobs import Job
@@ -51,8 +51,10 @@ class Fragmentation:
             for each, rows in sorted(by_class.items(), key=lambda one: one[0].micros)
             if each.count
         ]
+        self._least = self._classes[0].of.micros if self._classes else 0
         self._asked_cpus = sorted({cpu for each in self._classes for cpu in each.cpu_millis})
-        self._usable: dict[tuple[int, str], UsableGpus] = {}
+        self._named = frozenset([model for each in self._classes for model in each.of.models])
+        self._usable: dict[tuple[int, str | None], UsableGpus] = {}
         self._kept = 0
 
     def of(self, micros: list[int], cpu_millis: int, model: str) -> float:
@@ -68,15 +70,18 @@ class Fragmentation:
     def _usable_with(self, cpu_millis: int, model: str) -> UsableGpus:
         """What is usable of nodes with so many CPUs and this model."""
         counted = self.counted_cpus(cpu_millis)
-        known = self._usable.get((counted, model))
+        # Models that no class names are alike.
+        key = counted, model if model in self._named else None
+        known = self._usable.get(key)
         if known is None:
-            known = self._usable[counted, model] = UsableGpus(
-                self._classes, counted, model, self.served
-            )
+            known = self._usable[key] = UsableGpus(self._classes, counted, model, self.served)
         return known
 
-    def _compute(self, usable: UsableGpus, left: tuple[int, ...]) -> float:
-        """Compute what is usable; forget all if too much is kept."""
+    def _usable_of(self, left: tuple[int, ...], usable: UsableGpus) -> float:
+        """How much is usable; forget all if too much is kept."""
+        known = usable.known.get(left)
+        if known is not None:
+            return known
         self._kept += 1
         if self._kept > MAX_KNOWN:
             self._usable.clear()
@@ -118,41 +123,34 @@ class Fragmentation:
         gpus = ask.fitting(room)
         if gpus is None:
             return None
-        micros, left = ask.micros, room.left
-        usable = self._usable_with(room.cpu_millis, room.model)
-        before = usable.known.get(left)
-        if before is None:
-            before = self._compute(usable, left)
-        usable = self._usable_with(room.cpu_millis - ask.host.cpu_millis, room.model)
-        if not ask.shares:
-            taken = gpus[: ask.count]
-            of_taken = [gpu.micros for gpu in taken]
-            rise = before - self._after(usable, left, of_taken, micros) - micros * ask.count
-            score = self.score(rise, ask, of_taken)
-            return score, tuple([gpu.id for gpu in taken])
-        best, seen = None, set()
-        for gpu in gpus:
-            if gpu.micros not in seen:  # GPUs with as much left are alike
-                seen.add(gpu.micros)
-                of_taken = [gpu.micros]
-                rise = before - self._after(usable, left, of_taken, micros) - micros
-                placed = self.score(rise, ask, of_taken), rise, gpu.id
-                best = placed if best is None else min(best, placed)
+        left = room.left[bisect_left(room.left, self._least) :]
+        before = self._usable_of(left, self._usable_with(room.cpu_millis, room.model))
+        then = self._usable_with(room.cpu_millis - ask.host.cpu_millis, room.model)
+        choices: Iterable[Sequence[GpuRoom]] = [gpus[: ask.count]]
+        if ask.shares:
+            # GPUs with as much left are alike; the first of them stands for all.
+            choices = {gpu.micros: (gpu,) for gpu in reversed(gpus)}.values()
+        best = None
+        for choice in choices:
+            taken = [gpu.micros for gpu in choice]
+            after = self._usable_of(self._after(left, taken, ask.micros), then)
+            rise = before - after - ask.micros * ask.count
+            placed = self.score(rise, ask, taken), rise, tuple([gpu.id for gpu in choice])
+            if best is None or placed < best:
+                best = placed
         assert best is not None  # a share that fits, fits somewhere
-        return best[0], (best[2],)
+        return best[0], best[2]
 
-    def _after(
-        self, usable: UsableGpus, left: tuple[int, ...], taken: Sequence[int], micros: int
-    ) -> float:
-        """What is usable when GPUs with so much left have so many micros less."""
-        now = list(left)
+    def _after(self, left: Sequence[int], taken: Sequence[int], micros: int) -> tuple[int, ...]:
+        """What is left when GPUs with so much left have so many micros less."""
+        least, now = self._least, list(left)
         for each in taken:
-            now.remove(each)
+            if each >= least:
+                del now[bisect_left(now, each)]
         for each in taken:
-            insort(now, each - micros)
-        then = tuple(now)
-        known = usable.known.get(then)
-        return self._compute(usable, then) if known is None else known
+            if each - micros >= least:
+                insort(now, each - micros)
+        return tuple(now)
 
 
 def kinds_in(jobs: Iterable[Job]) -> Counter[DemandClass]:

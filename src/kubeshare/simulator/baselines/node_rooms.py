@@ -1,5 +1,6 @@
 """What is left of each node, kept as a ledger changes."""
 
+from collections import defaultdict
 from collections.abc import Hashable
 from typing import Final
 
@@ -20,7 +21,7 @@ _NO_MEMORY: Final = Memory(bytes=0)
 _MAX_HOSTS: Final = 4096
 
 
-class GpuRoom(msgspec.Struct, frozen=True, order=True):
+class GpuRoom(msgspec.Struct, frozen=True, order=True, gc=False):
     """A GPU, with the device itself, which tells whether labels admit a job.
 
     Attributes:
@@ -58,7 +59,7 @@ class GpuRoom(msgspec.Struct, frozen=True, order=True):
         )
 
 
-class NodeRoom(msgspec.Struct, frozen=True):
+class NodeRoom(msgspec.Struct, frozen=True, gc=False):
     """A node: what is left of its GPUs, in order, and of its CPUs; the model of its GPUs.
 
     Attributes:
@@ -77,7 +78,7 @@ class NodeRoom(msgspec.Struct, frozen=True):
         return sum(gpu.micros for gpu in self.gpus)
 
 
-class Ask(msgspec.Struct, frozen=True):
+class Ask(msgspec.Struct, frozen=True, gc=False):
     """What a job asks for: micros and memory of each of so many GPUs, and of the node.
 
     Attributes:
@@ -152,7 +153,8 @@ class NodeRooms:
         self._ledger = ledger
         self._on = ledger.index(NodeDevices)
         self._stale: list[set[str]] = []
-        self._gpus: dict[str, GpuRoom] = {}
+        self._gpus: dict[str, dict[str, GpuRoom]] = {}  # by node and id, in order
+        self._changed: defaultdict[str, dict[str, Device]] = defaultdict(dict)  # likewise
         self._hosts: dict[HostRequest, HostRequest] = {}
         self._host: HostRoom | None = None
 
@@ -168,25 +170,30 @@ class NodeRooms:
 
     def of(self, name: str) -> NodeRoom:
         """What is left of a node."""
-        devices = self._on.on(name)
-        gpus = sorted(map(self._gpu, devices))
-        model = next((device.model for device in devices), "")
+        known = self._gpus.get(name)
+        if known is None:
+            in_order = sorted(map(GpuRoom.of, self._on.on(name)))
+            known = self._gpus[name] = {gpu.id: gpu for gpu in in_order}
+            self._changed[name].clear()
+        else:
+            changed = self._changed[name]
+            while changed:
+                device = changed.popitem()[1]
+                known[device.id] = GpuRoom.of(device)  # at its place
+        gpus = tuple(known.values())
+        model = gpus[0].device.model if gpus else ""
         cpu_millis = self._host.left(name)[0] if self._host else 0
-        left = tuple(sorted([gpu.micros for gpu in gpus]))
-        return NodeRoom(name, tuple(gpus), cpu_millis, model, left)
-
-    def _gpu(self, device: Device) -> GpuRoom:
-        known = self._gpus.get(device.id)
-        if known is None or known.device is not device:
-            known = self._gpus[device.id] = GpuRoom.of(device)
-        return known
+        return NodeRoom(name, gpus, cpu_millis, model, tuple(sorted([gpu.micros for gpu in gpus])))
 
     def ask(self, demand: Demand) -> Ask:
         """What a demand asks for; not the memory of the node, which no rank looks at."""
-        known = self._host.requests.get(demand.service) if self._host else None
         label_in_use = is_label_in_use(self._ledger, demand)
-        host = self._without_memory(known) if known else NO_HOST_REQUEST
-        return Ask.of(demand, host, label_in_use=label_in_use)
+        return Ask.of(demand, self.host_of(demand), label_in_use=label_in_use)
+
+    def host_of(self, demand: Demand) -> HostRequest:
+        """What the job of a demand requests of its node beside GPUs, without the memory."""
+        known = self._host.requests.get(demand.service) if self._host else None
+        return self._without_memory(known) if known else NO_HOST_REQUEST
 
     def ask_of_host(self, host: HostRequest) -> Ask:
         """What a job asks for that uses no GPU; not the memory either."""
@@ -203,9 +210,13 @@ class NodeRooms:
 
     def device_changed(self, before: Device | None, after: Device | None) -> None:
         """Note the node of a device."""
-        known = after or before
-        assert known is not None
-        self.touch(known.node)
+        device = after or before
+        assert device is not None
+        if after is not None and device.id in self._gpus.get(device.node, ()):
+            self._changed[device.node][device.id] = after
+        else:
+            self._gpus.pop(device.node, None)
+        self.touch(device.node)
 
     def node_changed(self, before: Node | None, after: Node | None) -> None:
         """Note a node."""

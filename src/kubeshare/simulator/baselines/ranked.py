@@ -4,8 +4,6 @@ from bisect import insort
 from collections.abc import Callable, Iterator
 from typing import Final, NamedTuple, TypeAlias
 
-import msgspec
-
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
 from kubeshare.core.fragmentation.measure import DemandClass
@@ -49,7 +47,7 @@ class Ranking:
 
     def __init__(self, rank: Rank, ask: Ask, shapes: NodeShapes) -> None:
         self._rank, self._ask, self._shapes = rank, ask, shapes
-        self._read = 0  # of the births
+        self._read = 0  # so many births
         # Of each shape that fits the score, and the places of the GPUs in the room.
         self._ranks: dict[Shape, tuple[float, tuple[int, ...]]] = {}
         self._scores: list[float] = []
@@ -63,24 +61,20 @@ class Ranking:
 
     def refresh(self) -> None:
         """Rank the shapes that have nodes again."""
-        births, cpu_millis = self._shapes.births, self._ask.host.cpu_millis
-        count, micros = self._ask.count, self._ask.micros
-        # Most shapes fail here, for less than the rank costs.
-        for shape in [
-            shape
-            for shape in births[self._read :]
-            if shape.nodes
-            and shape.cpu_millis >= cpu_millis
-            and (
-                not count
-                or (len(shape.most_first) >= count and shape.most_first[count - 1] >= micros)
-            )
-        ]:
+        cpu_millis, count, micros = self._ask.host.cpu_millis, self._ask.count, self._ask.micros
+        for shape in reversed(self._shapes.living):
+            if shape.born <= self._read:
+                break
+            # Most shapes fail here, for less than the rank costs.
+            if shape.cpu_millis < cpu_millis or (
+                count and (len(shape.most_first) < count or shape.most_first[count - 1] < micros)
+            ):
+                continue
             if shape not in self._listed:
                 placed = self._ranks.get(shape) or self._ranked(shape)
                 if placed is not None:
                     self._list(shape, placed[0])
-        self._read = len(births)
+        self._read = self._shapes.births
 
     def first(self, nodes: frozenset[str] | None) -> Entry | None:
         """The node of the least score, then by name.
@@ -93,9 +87,11 @@ class Ranking:
         at = 0
         while at < len(self._scores):
             score = self._scores[at]
-            shapes, empty = self._by_score[score], False
-            for shape in shapes:
-                empty = empty or not shape.nodes
+            empty = False
+            for shape in self._by_score[score]:
+                if not shape.nodes:
+                    empty = True
+                    continue
                 for place in shape.nodes:
                     if place >= first:
                         break
@@ -123,8 +119,8 @@ class Ranking:
         placed = self._rank(shape.room, ask)
         if placed is None:
             return None
-        places = shape.places
-        ranked = self._ranks[shape] = placed[0], tuple([places[each] for each in placed[1]])
+        ids = [gpu.id for gpu in shape.room.gpus]
+        ranked = self._ranks[shape] = placed[0], tuple([ids.index(each) for each in placed[1]])
         return ranked
 
     def _list(self, shape: Shape, score: float) -> None:
@@ -154,8 +150,8 @@ class Ranking:
 
     def _entry(self, shape: Shape, place: int) -> Entry:
         name = self._shapes.names[place]
-        gpus = self._shapes.gpus_of(name)
-        return Entry(place, name, tuple([gpus[each] for each in self._ranks[shape][1]]))
+        gpus = self._shapes.room_of(name).gpus
+        return Entry(place, name, tuple([gpus[each].id for each in self._ranks[shape][1]]))
 
 
 class RankedNodes:
@@ -199,10 +195,15 @@ class RankedNodes:
     def kind(self, demand: Demand) -> DemandClass:
         """The kind of a demand, with the CPUs that its job requests."""
         assert self._rooms is not None
-        host = self._rooms.ask(demand).host
-        models = frozenset([demand.model]) if demand.model else host.models
-        kind = DemandClass.of(demand)
-        return msgspec.structs.replace(kind, models=models, cpu_millis=host.cpu_millis)
+        host = self._rooms.host_of(demand)
+        return DemandClass(
+            micros=demand.request_micros,
+            count=demand.count,
+            models=frozenset([demand.model]) if demand.model else host.models,
+            memory=demand.memory,
+            proportional=demand.proportional,
+            cpu_millis=host.cpu_millis,
+        )
 
     def node_for(self, host: HostRequest) -> str | None:
         """The node for a job that asks for no GPU; None if none has room."""

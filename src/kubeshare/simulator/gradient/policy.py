@@ -23,7 +23,7 @@ from kubeshare.core.units import MICROS
 from kubeshare.simulator.baselines.fgd import Fragmentation
 from kubeshare.simulator.baselines.node_rooms import Ask
 from kubeshare.simulator.baselines.usable import ClassWeights
-from kubeshare.simulator.gradient.prices import PATIENT, find_prices
+from kubeshare.simulator.gradient.prices import PATIENT, Prices, can_fill, find_prices
 from kubeshare.simulator.jobs import FOREVER, Job
 
 SCARCE: Final = 0.98
@@ -47,22 +47,21 @@ class Gradient(Fragmentation):
         offered: micros of a share → how many are asked for at once, for each GPU of the cluster.
 
     Attributes:
-        prices: of parts of a GPU.
+        prices: of parts of a GPU; None where they do not count.
     """
 
     def __init__(self, kinds: Mapping[DemandClass, int], offered: Mapping[int, float]) -> None:
         super().__init__(kinds)
-        self.prices = find_prices(offered)
-        self._priced = self.prices.bound < SCARCE
+        self.prices = _scarce(offered)
 
     def served(self, weights: ClassWeights, jobs: int, cpu_millis: int) -> tuple[float, float]:
         """As far as the CPUs go."""
         cpus, at_most = weights.cpu_millis, weights.at_most
         whole = bisect_right(cpus, cpu_millis // jobs)
-        partly = sum(
-            (at_most[at + 1] - at_most[at]) * (cpu_millis // cpus[at])
-            for at in range(whole, bisect_right(cpus, cpu_millis))
-        )
+        partly, at, kinds = 0.0, whole, len(cpus)
+        while at < kinds and cpus[at] <= cpu_millis:
+            partly += (at_most[at + 1] - at_most[at]) * (cpu_millis // cpus[at])
+            at += 1
         return at_most[whole], partly
 
     def counted_cpus(self, cpu_millis: int) -> int:
@@ -72,10 +71,19 @@ class Gradient(Fragmentation):
     def score(self, rise: float, ask: Ask, left: Sequence[int]) -> float:
         """Prices first, then levels of the rise in fragmentation."""
         level = int(_LEVELS / (1 + math.exp(rise / MICROS))) / _LEVELS
-        if not self._priced:
+        prices = self.prices
+        if prices is None:
             return -level
-        lost = sum(self.prices.lost(micros, ask.micros) for micros in left)
+        lost = sum([prices.lost(micros, ask.micros) for micros in left])
         return _PRICE_WEIGHT * lost - 4 * level
+
+
+def _scarce(offered: Mapping[int, float]) -> Prices | None:
+    """The prices for a workload that no placement can fill ``SCARCE`` of the GPUs with."""
+    if can_fill(offered, SCARCE):
+        return None
+    prices = find_prices(offered)
+    return prices if prices.bound < SCARCE else None
 
 
 def offered(jobs: Iterable[Job], gpus: int) -> dict[int, float]:
