@@ -16,6 +16,7 @@ from pathlib import Path
 from statistics import mean, stdev
 from typing import Final, TypeAlias
 
+from kubeshare.cli.simulate.bar import progress_bar
 from kubeshare.core.units import MICROS
 from kubeshare.simulator.cluster import build_cluster, gpu_count
 from kubeshare.simulator.engine.simulation import Settings, Simulation
@@ -89,10 +90,13 @@ def main(folder: Path, path: Path, *, run: bool) -> None:
         for policy in POLICIES
         if (workload, seed, policy) not in results
     ]
-    for workload, seed, policy in todo if run else ():
-        part = results[workload, seed, policy] = given_away(folder, workload, seed, policy)
-        with path.open("a") as file:
-            file.write(f"{workload},{seed},{policy},{part:.4f}\n")
+    if run:
+        with progress_bar(len(todo), "runs") as progress:
+            for workload, seed, policy in todo:
+                part = results[workload, seed, policy] = given_away(folder, workload, seed, policy)
+                with path.open("a") as file:
+                    file.write(f"{workload},{seed},{policy},{part:.4f}\n")
+                progress(1)
     print("\n".join(summary(results)))
 
 

@@ -171,6 +171,19 @@ def test_the_columns_of_openb_are_read(tmp_path: Path) -> None:
     assert late.host.models == {"V100M16", "P100"}
 
 
+def test_an_unknown_column_of_openb_is_named_and_no_bad_line_to_skip(tmp_path: Path) -> None:
+    header, rows = PODS.split("\n", 1)
+    pods = written(tmp_path, f"{header},priority\n{rows}")
+    words = r":1: column 'priority' is not known; these are: name, "
+    for lenient in (False, True):
+        with pytest.raises(SimulationError, match=words):
+            OpenbPods(pods, lenient=lenient)
+    nodes = tmp_path / "nodes.csv"
+    nodes.write_text(NODES.replace("model", "gpu_model"))
+    with pytest.raises(SimulationError, match=r":1: column 'gpu_model' is not known; these are"):
+        read_nodes(nodes)
+
+
 @pytest.mark.parametrize(
     ("row", "error"),
     [

@@ -39,6 +39,7 @@ def test_name_and_gpus_are_enough(tmp_path: Path) -> None:
     ("text", "error"),
     [
         ("name\n", ":1: column gpus is missing"),
+        ("name,gpus,rack\n", ":1: column 'rack' is not known; these are: name, gpus, model"),
         ("name,gpus\n", ": no node has a GPU"),
         ("name,gpus\na,0\n", ": no node has a GPU"),
         ("name,gpus\na,65\n", ":2: gpus: 65 is more than 64"),

@@ -51,6 +51,9 @@ def test_the_machines_of_philly_have_the_memory_of_their_gpus(tmp_path: Path) ->
     path.write_text(MACHINES + "m3,8,much\n")
     with pytest.raises(SimulationError, match=":4: single GPU mem: 'much' is not as 24GB"):
         philly.read_machines(path)
+    path.write_text("rack," + MACHINES)
+    with pytest.raises(SimulationError, match=":1: column 'rack' is not known; these are: machine"):
+        philly.read_machines(path)
 
 
 def test_a_job_of_philly_works_as_long_as_all_its_attempts(tmp_path: Path) -> None:

@@ -11,6 +11,7 @@ from kubeshare.cli.reproduce.output import as_csv, as_json, as_text, draw, need_
 from kubeshare.cli.reproduce.provenance import Provenance
 from kubeshare.cli.simulate.bar import progress_bar
 from kubeshare.simulator.figures.catalogue import FIGURES, jobs_of, make
+from kubeshare.simulator.figures.figure import Figure
 
 ALL: Final = "all"
 _FOLDER: Final = Path("reproduced")
@@ -51,8 +52,7 @@ def reproduce(name: str, seeds: int, plot: Path | None, out: Path | None, output
         raise click.UsageError("--out is of all: --plot and -o write one figure")
     if plot is not None:
         need_matplotlib()
-    with progress_bar(jobs_of(name, seeds, {}), name) as progress:
-        figure = make(name, seeds, progress, {})
+    figure = _make(name, seeds)
     if output == "json":
         click.echo(as_json(figure, Provenance.here(seeds)))
     else:
@@ -60,3 +60,12 @@ def reproduce(name: str, seeds: int, plot: Path | None, out: Path | None, output
     if plot is not None:
         draw(figure, plot)
     return 0 if figure.holds else 1
+
+
+def _make(name: str, seeds: int) -> Figure:
+    """Make a figure, and before it those that it summarises, with a bar for each."""
+    made: dict[str, Figure] = {}
+    for step in (*FIGURES[name].needs, name):
+        with progress_bar(jobs_of(step, seeds, made), step, FIGURES[step].seconds) as progress:
+            make(step, seeds, progress, made)
+    return made[name]

@@ -68,7 +68,7 @@ def _clear(out: Path) -> None:
 def _make(name: str, seeds: int, summary: Summary, out: Path) -> None:
     try:
         jobs = jobs_of(name, seeds, summary.made)
-        with progress_bar(jobs, name) as progress:
+        with progress_bar(jobs, name, FIGURES[name].seconds) as progress:
             figure = make(name, seeds, progress, summary.made)
     except NotReproducedError as error:
         summary.missing[name] = str(error)

@@ -18,15 +18,16 @@ _ERASE: Final = "\r\x1b[K"
 
 
 @contextmanager
-def progress_bar(jobs: int, step: str = "jobs") -> Iterator[Progress]:
+def progress_bar(jobs: int, step: str = "jobs", seconds: float = 0) -> Iterator[Progress]:
     """A bar of so many jobs on the standard error, if that is a terminal.
 
     Args:
         jobs: how many; of a step that counts none, the elapsed time is shown.
         step: its name.
+        seconds: about how long such a step takes; 0 if that is not known.
     """
     if not jobs:
-        with elapsed_time(step):
+        with elapsed_time(step, seconds):
             yield no_progress
         return
     if not sys.stderr.isatty():
@@ -39,13 +40,18 @@ def progress_bar(jobs: int, step: str = "jobs") -> Iterator[Progress]:
 
 
 @contextmanager
-def elapsed_time(step: str) -> Iterator[None]:
-    """The name of a step and its seconds, on the standard error, if that is a terminal."""
+def elapsed_time(step: str, seconds: float = 0) -> Iterator[None]:
+    """The name of a step and its seconds, on the standard error, if that is a terminal.
+
+    Args:
+        step: its name.
+        seconds: about how long it takes; 0 if that is not known.
+    """
     if not sys.stderr.isatty():
         yield
         return
     ended = Event()
-    thread = Thread(target=_show, args=(step, ended), daemon=True)
+    thread = Thread(target=_show, args=(step, seconds, ended), daemon=True)
     thread.start()
     try:
         yield
@@ -54,12 +60,12 @@ def elapsed_time(step: str) -> Iterator[None]:
         thread.join()
 
 
-def _show(step: str, ended: Event) -> None:
+def _show(step: str, seconds: float, ended: Event) -> None:
     """Renew the line until the step has ended; one shorter than a period shows nothing."""
     begun = time.monotonic()
-    shown = False
+    shown, of = False, f" of about {seconds:.0f} s" if seconds else ""
     while not ended.wait(PERIOD_S):
-        sys.stderr.write(f"{_ERASE}{step}: {time.monotonic() - begun:.0f} s")
+        sys.stderr.write(f"{_ERASE}{step}: {time.monotonic() - begun:.0f} s{of}")
         sys.stderr.flush()
         shown = True
     if shown:

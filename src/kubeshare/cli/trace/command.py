@@ -46,7 +46,7 @@ def record_command(
             f"{output} is there already: give another file, or remove it", param_hint="--output"
         )
     seconds = parse_period(period, "--for") if period else None
-    with elapsed_time("recording"):
+    with elapsed_time("recording", seconds.total_seconds() if seconds else 0):
         counts = asyncio.run(_record(output, seconds, kubeconfig, context))
     click.echo(_words(output, counts))
 

@@ -36,12 +36,14 @@ class Entry(msgspec.Struct, frozen=True):
     Attributes:
         make: makes it; None where it only summarises others.
         jobs: how many jobs arrive in all of its runs, of so many seeds.
+        seconds: about how long it takes, where it is measured in real time.
         needs: the figures that it summarises.
         summarise: makes it from them, by name.
     """
 
     make: Make | None = None
     jobs: Callable[[int], int] = lambda _: 0
+    seconds: int = 0
     needs: tuple[str, ...] = ()
     summarise: Callable[[Mapping[str, Figure]], Figure] | None = None
 
@@ -62,16 +64,16 @@ def _gaia_table(number: str) -> Entry:
 
 FIGURES: Final[dict[str, Entry]] = {
     "3": Entry(fragmentation.figure_3, lambda _: 2 * len(fragmentation.DEMANDS)),
-    "5": Entry(one_gpu.figure_5),
-    "6": Entry(one_gpu.figure_6),
-    "7": Entry(one_gpu.figure_7),
+    "5": Entry(one_gpu.figure_5, seconds=60),
+    "6": Entry(one_gpu.figure_6, seconds=90),
+    "7": Entry(one_gpu.figure_7, seconds=240),
     "8a": _throughput("8a", throughput.figure_8a),
     "8b": _throughput("8b", throughput.figure_8b),
     "8c": _throughput("8c", throughput.figure_8c),
     "9": _throughput("9", throughput.figure_9),
     "10": Entry(overhead.figure_10),
     "11": Entry(overhead.figure_11),
-    "12": Entry(one_gpu.figure_12),
+    "12": Entry(one_gpu.figure_12, seconds=60),
     "13": Entry(interference.figure_13, interference.jobs_of),
     "table-1": Entry(tables.table_1),
     "table-2": Entry(tables.table_2),
