@@ -5,6 +5,7 @@ from bisect import bisect_right
 from kubeshare.core.demand import Demand
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.natural_sort import natural_name
+from kubeshare.core.units import MICROS
 from kubeshare.simulator.baselines.fgd import Fragmentation
 from kubeshare.simulator.baselines.node_rooms import Ask, NodeRoom, NodeRooms
 from kubeshare.simulator.baselines.ranked import Rank
@@ -65,6 +66,8 @@ class EveryClassByCpus(EveryClass, Gradient):
     """``gradient`` that keeps nothing."""
 
     def usable(self, weights: ClassWeights, micros: int, cpu_millis: int) -> float:
+        if (weights.of.micros, weights.of.count) == (MICROS, 1):
+            return super().usable(weights, micros, cpu_millis)
         size = weights.of.micros * weights.of.count
         jobs = -(-micros // size)
         cpus, at_most = weights.cpu_millis, weights.at_most

@@ -21,18 +21,33 @@ def known(jobs: list[Job], gpus: int) -> Gradient:
     return Gradient(kinds_in(jobs), offered(jobs, gpus))
 
 
-def test_gpus_are_usable_only_as_far_as_the_cpus_go() -> None:
-    jobs = [job("a", request=1, host=HostRequest(cpu_millis=4000))]
-    idle = [MICROS] * 4
-    for cpu_millis, usable in ((3999, 0), (4000, 1), (11_999, 2), (16_000, 4), (99_000, 4)):
-        assert known(jobs, 4).of(idle, cpu_millis, "") == -usable * MICROS
+@pytest.mark.parametrize(("share", "gpus"), [(0.5, 1), (1, 2)])
+def test_gpus_are_usable_only_as_far_as_the_cpus_go(share: float, gpus: int) -> None:
+    asked = HostRequest(cpu_millis=4000)
+    jobs = [job("a", request=share, gpus=gpus, host=asked)]
+    idle, size = [MICROS] * 4, round(share * gpus * MICROS)
+    most = 4 * MICROS // size
+    for cpu_millis, served in (
+        (3999, 0),
+        (4000, 1),
+        (7999, 1),
+        (4000 * most, most),
+        (99_000, most),
+    ):
+        assert known(jobs, 4).of(idle, cpu_millis, "") == -served * size
     assert Fragmentation(kinds_in(jobs)).of(idle, 4000, "") == -4 * MICROS
 
 
-def test_cpus_count_in_whole_ones() -> None:
-    jobs = [job("a", request=1, host=HostRequest(cpu_millis=1500))]
-    for cpu_millis, usable in ((1500, 0), (2000, 1), (2999, 1), (3000, 2)):
+def test_for_jobs_of_one_whole_gpu_all_are_usable_where_the_cpus_suffice_for_one() -> None:
+    jobs = [job("a", request=1, host=HostRequest(cpu_millis=4000))]
+    for cpu_millis, usable in ((3999, 0), (4000, 4), (99_000, 4)):
         assert known(jobs, 4).of([MICROS] * 4, cpu_millis, "") == -usable * MICROS
+
+
+def test_cpus_count_in_whole_ones() -> None:
+    jobs = [job("a", request=0.5, host=HostRequest(cpu_millis=1500))]
+    for cpu_millis, served in ((1500, 0), (2000, 1), (2999, 1), (3000, 2)):
+        assert known(jobs, 4).of([MICROS] * 4, cpu_millis, "") == -served * MICROS / 2
 
 
 def test_jobs_of_one_class_with_different_cpus_count_by_how_often_they_occur() -> None:

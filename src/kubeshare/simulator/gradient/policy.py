@@ -3,7 +3,9 @@
 Fragmentation gradient descent (:mod:`kubeshare.simulator.baselines.fgd`) with two changes.
 
 A node is usable for a class of jobs only as far as its CPUs go: of eight idle GPUs, one is usable
-where the CPUs suffice for one job. FGD counts all eight.
+for shares of .5 where the CPUs suffice for two jobs. FGD counts all eight. For jobs of one whole
+GPU so does this policy: CPUs that do not suffice for one such job on each GPU may well do for
+those that come, which are of all classes.
 
 And it looks one job ahead: the part of a GPU beside a share of 0.47 seems useful because a second
 such share fits there, whether or not enough of them come. The prices of parts of a GPU
@@ -55,7 +57,9 @@ class Gradient(Fragmentation):
         self.prices = _scarce(offered)
 
     def served(self, weights: ClassWeights, jobs: int, cpu_millis: int) -> tuple[float, float]:
-        """As far as the CPUs go."""
+        """As far as the CPUs go, but for jobs of one whole GPU."""
+        if weights.of.count == 1 and weights.of.micros == MICROS:
+            return super().served(weights, jobs, cpu_millis)
         cpus, at_most = weights.cpu_millis, weights.at_most
         whole = bisect_right(cpus, cpu_millis // jobs)
         partly, at, kinds = 0.0, whole, len(cpus)
