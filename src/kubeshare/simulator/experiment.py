@@ -9,6 +9,7 @@ from kubeshare.simulator.cluster import SimulatedNode, build_cluster, gpu_count
 from kubeshare.simulator.control_numbers import ControlNumbers
 from kubeshare.simulator.engine.fragments import Fragments
 from kubeshare.simulator.engine.simulation import Following, OnEnd, Settings, Simulation
+from kubeshare.simulator.interruption import stopped_by_interruption
 from kubeshare.simulator.jobs import Job
 from kubeshare.simulator.measurements import Estimate, Summary, estimate
 from kubeshare.simulator.systems import Setting, system
@@ -96,10 +97,11 @@ def run(
     cluster = build_cluster(experiment.nodes, owned=experiment.owned or chosen.owned)
     simulation = Simulation(cluster, chosen, experiment.settings, on_end, seed)
     try:
-        for _ in simulation.run(*_jobs(experiment.workload, seed)):
-            progress(1)
+        with stopped_by_interruption(simulation.stop):
+            for _ in simulation.run(*_jobs(experiment.workload, seed)):
+                progress(1)
     except KeyboardInterrupt:
-        simulation.measured.interrupted = True
+        simulation.stop()
     measured = simulation.measured
     return Run(
         policy=policy,

@@ -154,11 +154,17 @@ class Simulation:
             if job.arrival_s < self._now:
                 raise SimulationError(f"job {job.name} arrives before the one that precedes it")
             yield from self._play(until=job.arrival_s)
+            if self.measured.interrupted:
+                return
             self._advance(job.arrival_s)
             self._arrive(job)
             yield self.measured.arrived
         self.fragments.last_arrived()
         yield from self._play(until=math.inf)
+
+    def stop(self) -> None:
+        """End the run after the present event; it is marked as interrupted."""
+        self.measured.interrupted = True
 
     @property
     def running(self) -> int:
@@ -176,7 +182,7 @@ class Simulation:
         Yields:
             how many jobs have arrived, after each one that follows another.
         """
-        while event := self._events.pop(until):
+        while not self.measured.interrupted and (event := self._events.pop(until)):
             over = until == math.inf and not self._running and not self._to_come
             if event.kind == _POOL and over:
                 return
