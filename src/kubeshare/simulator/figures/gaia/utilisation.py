@@ -19,7 +19,7 @@ from kubeshare.simulator.jobs import Job
 from kubeshare.simulator.measurements import Estimate, estimate
 
 JOBS: Final = 600
-RATIOS: Final = (0.0, 0.1, 0.2, 0.3, 0.4, 0.5)
+RATIOS: Final = (0.0, 0.1, 0.2, 0.25, 0.3, 0.4, 0.5)
 _GPUS: Final = 32
 _NODES: Final = tuple(equal_nodes(8, 4, FreeGpu("P4", 8 * GI)))
 _WORK_S: Final = 60.0
