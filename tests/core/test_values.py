@@ -13,7 +13,7 @@ from kubeshare.core.policies.rules import Choice
 from kubeshare.core.quota.rows import Quota
 from kubeshare.core.token import Close, Extend, Open, Shut, Watch
 from kubeshare.core.token.member import MemberView
-from kubeshare.core.token.share import ShareSpec
+from kubeshare.core.token.share_spec import ShareSpec
 from kubeshare.core.units import MICROS
 
 VALUES = (

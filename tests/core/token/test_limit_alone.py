@@ -18,7 +18,8 @@ from kubeshare.core.token import (
 )
 from kubeshare.core.token.entitlement import Allowance, Guarantee
 from kubeshare.core.token.gpu_token import GpuToken
-from kubeshare.core.token.share import BEHIND, MemberShare, ShareSpec
+from kubeshare.core.token.share import BEHIND, MemberShare
+from kubeshare.core.token.share_spec import ShareSpec
 from kubeshare.core.token.usage import DecayedAverage, SlidingWindow
 
 MICROS = 1_000_000

@@ -1,8 +1,10 @@
 """A request that is also the limit is kept beside kernels that are longer than any quota."""
 
+from functools import partial
+
 import pytest
 
-from core.token.simulation import SECOND, Simulation
+from core.token.simulation import GPU, MS, SECOND, Simulation
 
 
 @pytest.mark.parametrize("kernel_s", [1, 15])
@@ -37,3 +39,33 @@ def test_what_a_member_catches_up_with_is_never_more_than_its_limit_in_all() -> 
         # One grant beyond it, of what it saved before it began.
         assert sum(used[:last]) <= 0.5 * last + 0.2
     assert max(used) > 0.9
+
+
+def test_two_members_with_long_kernels_use_no_more_than_their_limits_in_all() -> None:
+    """Also where their kernels run on beside others, who miss too much to wait."""
+    simulation = Simulation()
+    simulation.join("a", 0.5, 0.5)
+    simulation.join("b", 0.3, 0.3)
+    for name in ("long", "longer"):
+        simulation.join(name, 0.1, 0.1).overrun_ns = lambda: 15 * SECOND
+
+    simulation.run(1500 * SECOND)
+
+    worked_ns = simulation.worked("long") + simulation.worked("longer")
+    # Each has one kernel beyond it at most: the first.
+    assert worked_ns <= (0.2 * 1500 + 2 * 2) * SECOND
+
+
+def test_kernels_are_waited_for_though_others_miss_what_their_limits_keep_them_from() -> None:
+    simulation = Simulation()
+    for name in ("a", "b"):
+        lengths = iter([15_500 * MS])
+        simulation.join(name, 0.25, 0.25).overrun_ns = partial(next, lengths, 5 * MS)
+        simulation.run(20 * SECOND)
+    simulation.run(60 * SECOND)
+    simulation.join("long", 0, 1).overrun_ns = lambda: SECOND
+
+    simulation.run(120 * SECOND)
+
+    assert simulation.arbiter.tally("long", GPU).grants > 20
+    assert simulation.arbiter.tally("long", GPU).bypasses == 0

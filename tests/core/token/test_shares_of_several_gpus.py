@@ -7,7 +7,8 @@ from kubeshare.core.token import QUOTA_NS
 from kubeshare.core.token.entitlement import Allowance, Guarantee, paced_grant_ns
 from kubeshare.core.token.gpu_token import GpuToken
 from kubeshare.core.token.member import Member
-from kubeshare.core.token.share import BEHIND, SERVED, MemberShare, ShareSpec
+from kubeshare.core.token.share import BEHIND, SERVED, MemberShare
+from kubeshare.core.token.share_spec import ShareSpec
 from kubeshare.core.token.usage import DECAYED_AVERAGE, SLIDING_WINDOW
 from kubeshare.core.token.waits import Waits
 

@@ -19,7 +19,8 @@ from kubeshare.core.token.entitlement import SHORTEST_GRANT_NS
 from kubeshare.core.token.gangs import forget_booking
 from kubeshare.core.token.gpu_token import GpuToken
 from kubeshare.core.token.member import Member, MemberView
-from kubeshare.core.token.share import MemberShare, ShareSpec
+from kubeshare.core.token.share import MemberShare
+from kubeshare.core.token.share_spec import ShareSpec
 from kubeshare.core.token.tally import Tally
 from kubeshare.core.token.turn import CLOSING, OPEN, Turn
 from kubeshare.core.token.turns import Turns

@@ -191,6 +191,11 @@ class Allowance:
         self._add(-self._overtime)
         self._overtime = 0
 
+    @property
+    def credit(self) -> int:
+        """What is left of it, in millionths of a ns."""
+        return self._credit
+
     def runs_out_after(self) -> int:
         """How many ns it may run from the last account on until the credit is spent."""
         return max(0, -(-self._credit // (MICROS - self._limit)))

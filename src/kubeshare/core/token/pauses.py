@@ -4,11 +4,8 @@ from typing import Final
 
 from kubeshare.core.units import MICROS
 
-_PART: Final = 5
-"""A fifth of a member's request at most."""
-
 _SAVED_NS: Final = 2_000_000_000
-"""It may save up those of so much time."""
+"""A member may save up the free pauses of so much time."""
 
 _HANDOVER_NS: Final = 300_000
 """The end of work that is reported so late is no pause; a library reports within 0.2 ms."""
@@ -20,7 +17,7 @@ class Pauses:
     That time is lost for all members alike, and charged to none: a member that answers requests
     pauses after each. But one that says of every turn that it paused all along would hold the GPU
     for nothing, and many such members would keep the others from it for ever. So what is not
-    charged is bounded by the member's request, and all of it together by the requests of all.
+    charged is a part of each member's time, and all of it together a part of the requests of all.
 
     Args:
         now: ns.
@@ -32,16 +29,15 @@ class Pauses:
         self._left = _SAVED_NS * MICROS  # ns, in millionths; at most its part of these
         self._at_ns = now
 
-    def believed_end(self, idle_ns: int, now: int, request: int) -> int:
+    def believed_end(self, idle_ns: int, now: int, free: int) -> int:
         """When work ended of which is said that it did at `idle_ns`: then, or later.
 
         Args:
             idle_ns: not before the use that ended now was last accounted for.
             now: ns.
-            request: micros.
+            free: so much of the time may be pauses that nobody pays for, in micros.
         """
-        part = request // _PART
-        left = min(self._left + (now - self._at_ns) * part, _SAVED_NS * part)
+        left = min(self._left + (now - self._at_ns) * free, _SAVED_NS * free)
         pause_ns = max(0, now - _HANDOVER_NS - idle_ns)
         unpaid_ns = min(pause_ns, left // MICROS)
         self._left, self._at_ns = left - unpaid_ns * MICROS, now

@@ -2,8 +2,6 @@
 
 from typing import TYPE_CHECKING
 
-import msgspec
-
 from kubeshare.core.token.entitlement import (
     DEBT_MAX,
     PACE_NS,
@@ -14,6 +12,7 @@ from kubeshare.core.token.entitlement import (
 )
 from kubeshare.core.token.gpu_token import GpuToken
 from kubeshare.core.token.pauses import Pauses
+from kubeshare.core.token.share_spec import ShareSpec
 from kubeshare.core.token.tally import Tally
 from kubeshare.core.token.usage import Measure, SlidingWindow
 from kubeshare.core.units import MICROS
@@ -42,6 +41,9 @@ _MISSED_MAX_NS = 16_000_000_000
 """And longer, if those that wait miss no more than this of their requests, all together: what they
 miss in one longest drain."""
 
+_OF_PAUSES = 5
+"""Beside others, pauses that nobody pays for are a fifth of a member's request at most."""
+
 _OVERTIME_DEBT = -PACE_NS * MICROS // 2
 """Who is further behind others for such use is served last, in millionths of a ns; honest
 collectives owe less."""
@@ -49,21 +51,6 @@ collectives owe less."""
 _LEAST_REPAID = MICROS // 100
 """So much of such a debt at least is paid back each ns, whatever the request: without one it would
 be served last for ever."""
-
-
-class ShareSpec(msgspec.Struct, frozen=True):
-    """Request and limit of a share in micros, and its longest grant in ns.
-
-    Attributes:
-        limit_alone_micros: the limit while it is the GPU's only share; the limit if smaller.
-        latency_sensitive: whether it is served promptly while it uses less than its request.
-    """
-
-    request_micros: int
-    limit_micros: int
-    quota_ns: int
-    limit_alone_micros: int = 0
-    latency_sensitive: bool = False
 
 
 class MemberShare:
@@ -298,8 +285,20 @@ class MemberShare:
         self.account(now, using=False)
 
     def believe_pause(self, idle_ns: int, now: int) -> int:
-        """When its work ended, of which its processes say that it did at `idle_ns`."""
-        return self._pauses.believed_end(max(idle_ns, self.since_ns), now, self.spec.request_micros)
+        """When its work ended, of which its processes say that it did at `idle_ns`.
+
+        Nobody misses what a share pauses that is alone: its limit bounds that.
+        """
+        end = max(idle_ns, self.since_ns)
+        paid_ns = min(self._paid_ns, max(0, now - end))
+        free = self.spec.limit_micros
+        if any(
+            other.waits or now - other.closed_ns < PACE_NS
+            for other in self.token.shares.values()
+            if other is not self
+        ):
+            free = self.spec.request_micros // _OF_PAUSES
+        return self._pauses.believed_end(end + paid_ns, now, free) - paid_ns
 
     def bypass(self, now: int, *, waits_elsewhere: bool) -> None:
         """End a use whose end was not reported; it is charged by the clock until it is.
@@ -308,7 +307,7 @@ class MemberShare:
         not again and again. Its limit counts what it uses while it waits when the end is reported.
         """
         self.charge(now, now)
-        if waits_elsewhere and self.excuses == 0:
+        if (waits_elsewhere and self.excuses == 0) or self.bypasses == 0:
             self._overtime_left_ns = _OVERTIME_MAX_NS
         self._has_run_over |= waits_elsewhere
         self.owes_report = True
@@ -382,11 +381,19 @@ class MemberShare:
         One long kernel is paid for later. But many members that each begin one would keep the
         others from their requests all the while.
         """
-        clock_ns = self.token.clock(now)
-        debt = -self.behind(clock_ns, now - self.since_ns)
-        return debt > _PAYS_FOR_NS * self.spec.request_micros and (
-            self._owed(clock_ns) > _MISSED_MAX_NS * MICROS
-        )
+        debt = -self.behind(self.token.clock(now), now - self.since_ns)
+        is_paid_for = debt <= _PAYS_FOR_NS * self.spec.request_micros
+        return not is_paid_for and self._missed(now) > _MISSED_MAX_NS * MICROS
+
+    def _missed(self, now: int) -> int:
+        """What waiting others are behind and their limits let them use, in millionths of a ns."""
+        missed = 0
+        for share in self._others_waiting():
+            share.refresh(now)
+            behind = max(0, share.behind(self.token.clock(now)))
+            allowed = behind if share.allowance is None else max(0, share.allowance.credit)
+            missed += min(behind, allowed)
+        return missed
 
     def is_prompt(self, now: int, cost_ns: int = 0) -> bool:
         """Whether it is latency-sensitive, and its request has more than the cost left.
@@ -451,12 +458,15 @@ class MemberShare:
         """
         if self.is_bypassed:
             return _OVERTIME_MAX_NS * MICROS if self._has_run_over else DEBT_MAX
+        return sum([max(0, share.behind(clock_ns)) for share in self._others_waiting()])
+
+    def _others_waiting(self) -> list["MemberShare"]:
         booked = self.token.booked
-        return sum(
-            max(0, share.behind(clock_ns))
+        return [
+            share
             for name, share in self.token.shares.items()
             if share.waits and share is not self and name != booked and not share.kept_out
-        )
+        ]
 
 
 def precedence_of(shares: list[MemberShare], now: int) -> Precedence:
