@@ -81,7 +81,8 @@ def steady(stage: Stage, stalls: Stalls) -> Iterator[None]:
     yield
     longest = max((end - begin for begin, end in stalls.spans[known:]), default=0.0)
     if longest < PROBE_SECONDS:
-        assert failed_probes(stage) == probes
+        # Events go after a while.
+        assert all(times <= probes.get(pod, 0) for pod, times in failed_probes(stage).items())
     if not longest:
         assert (leases(stage), last_ends(stage)) == before
 

@@ -112,15 +112,12 @@ def test_a_program_that_configures_no_logs_is_not_flooded() -> None:
     assert lines() == []
 
 
+@pytest.mark.usefixtures("logs_as_before")
 def test_nobody_asked_for_details_where_only_the_defaults_were_put_back() -> None:
     """As a program does that uses the client and configures structlog by itself."""
-    before = structlog.get_config()
-    try:
-        structlog.configure(**before)
-        assert not debugging()
-        configure_logging("info", json=True)
-        assert not debugging()
-        configure_logging("debug", json=True)
-        assert debugging()
-    finally:
-        structlog.configure(**before)
+    structlog.configure(**structlog.get_config())
+    assert not debugging()
+    configure_logging("info", json=True)
+    assert not debugging()
+    configure_logging("debug", json=True)
+    assert debugging()

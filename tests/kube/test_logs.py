@@ -3,7 +3,6 @@
 import json
 import logging
 import sys
-from collections.abc import Iterator
 from datetime import datetime, timedelta
 from typing import Any
 
@@ -13,16 +12,7 @@ import structlog
 from kubeshare.kube import _import_structlog_without_rich
 from kubeshare.kube.logs import ReconcileContext, configure_logging, current_reconcile
 
-
-@pytest.fixture(autouse=True)
-def configured() -> Iterator[None]:
-    """Put the configuration of this process back."""
-    before, root = structlog.get_config(), logging.getLogger()
-    level, handlers = root.level, list(root.handlers)
-    yield
-    structlog.configure(**before)
-    root.setLevel(level)
-    root.handlers = handlers
+pytestmark = pytest.mark.usefixtures("logs_as_before")
 
 
 def logged(capsys: pytest.CaptureFixture[str]) -> list[dict[str, Any]]:

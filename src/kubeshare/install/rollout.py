@@ -64,7 +64,6 @@ async def install(client: Client, manifests: list[Manifest], *, deadline: float,
     if lacking := failed(run(REQUIRED, facts, facts.unread)):
         words = "; ".join(f"{each.seen} ({each.fix})" for each in lacking)
         raise RolloutError(f"nothing was changed: {words}")
-    await check(client, manifests)
     elsewhere = await _other_namespace(client, manifests)
     if elsewhere == _FORMER:
         raise RolloutError(
@@ -77,6 +76,7 @@ async def install(client: Client, manifests: list[Manifest], *, deadline: float,
             f"have it once: upgrade it there (KUBESHARE_NAMESPACE={elsewhere}), or uninstall it "
             "first"
         )
+    await check(client, manifests)
     first = [m for m in manifests if m["kind"] not in {*WORKLOADS, _QUOTA}]
     await _apply_all(client, first, say)
     crds = [m for m in manifests if m["kind"] == "CustomResourceDefinition"]

@@ -43,7 +43,8 @@ async def skipped_release(client: Client, manifests: Iterable[Manifest]) -> str:
     return (
         "nothing was changed: objects may be stored in versions that this release does not have "
         f"({'; '.join(found)}). A release between it and the installed one was skipped: install "
-        "those between in their order, and wait for each; or stay with the installed one"
+        "those between in their order, and wait for each; or stay with the installed one. If no "
+        "release has that version, store the objects anew and take it out of status.storedVersions"
     )
 
 
