@@ -45,7 +45,8 @@ def test_after_a_reboot_shares_run_again_on_their_gpus_once_nobody_else_offers_t
         explain=lambda: str(space.events("a")),
     )
     assert time.monotonic() - rebooting <= reboot_bound(start)
-    assert not stage.top(places["a"])
+    # The other one may have been granted before the device plugin was there.
+    assert "a" not in stage.top(places["a"])
     owned_node.until_owned("GPUsOffered")
     owned_node.stop_plugin()
     for name, place in places.items():
