@@ -33,6 +33,11 @@ def beside(count: int, request: float, patterns: Patterns, seed: int = 0) -> Lia
     return simulation
 
 
+def assert_requests_are_kept(shares: dict[str, float]) -> None:
+    for name, request in HONEST.items():
+        assert shares[name] >= request - 0.03, shares
+
+
 @pytest.mark.slow
 @pytest.mark.parametrize("lie", LIES)
 def test_ten_members_with_one_lie_cost_three_points(lie: Lie) -> None:
@@ -42,8 +47,7 @@ def test_ten_members_with_one_lie_cost_three_points(lie: Lie) -> None:
 
     shares = simulation.shares(180 * SECOND)
 
-    for name, request in HONEST.items():
-        assert shares[name] >= request - 0.03, shares
+    assert_requests_are_kept(shares)
 
 
 @pytest.mark.slow
@@ -53,8 +57,7 @@ def test_ten_members_with_all_lies_cost_three_points_from_the_first_turn_on(seed
 
     shares = simulation.shares(400 * SECOND)
 
-    for name, request in HONEST.items():
-        assert shares[name] >= request - 0.03, shares
+    assert_requests_are_kept(shares)
 
 
 def test_what_ten_newcomers_hold_at_first_is_bounded() -> None:
@@ -74,8 +77,7 @@ def test_forty_members_that_lie_are_paid_for_in_the_long_run(request_share: floa
 
     shares = simulation.shares(600 * SECOND)
 
-    for name, request in HONEST.items():
-        assert shares[name] >= request - 0.03, shares
+    assert_requests_are_kept(shares)
 
 
 def test_members_that_say_that_they_only_paused_are_charged() -> None:
@@ -83,8 +85,7 @@ def test_members_that_say_that_they_only_paused_are_charged() -> None:
 
     shares = simulation.shares(20 * SECOND)
 
-    for name, request in HONEST.items():
-        assert shares[name] >= request - 0.03, shares
+    assert_requests_are_kept(shares)
 
 
 def test_who_never_reports_is_served_less_and_less() -> None:

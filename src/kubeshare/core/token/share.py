@@ -30,8 +30,8 @@ _EXCUSES_MAX = 8
 """So often in a row a member is excused; honest collectives need it up to four times."""
 
 _OVERTIME_MAX_NS = 16_000_000_000
-"""So much of what a member used while it waited for another GPU counts: as long as a drain that
-waits for nothing may take."""
+"""So much of what a bypassed member used while it waited counts: as long as a drain that waits for
+nothing may take."""
 
 _PAYS_FOR_NS = 80_000_000_000
 """A holder is waited for as long as its request of so much time lasts, whatever others miss: .2
@@ -291,20 +291,16 @@ class MemberShare:
         """
         end = max(idle_ns, self.since_ns)
         paid_ns = min(self._paid_ns, max(0, now - end))
-        free = self.spec.limit_micros
-        if any(
-            other.waits or now - other.closed_ns < PACE_NS
-            for other in self.token.shares.values()
-            if other is not self
-        ):
-            free = self.spec.request_micros // _OF_PAUSES
+        is_alone = not self.contending(now)
+        free = self.spec.limit_micros if is_alone else self.spec.request_micros // _OF_PAUSES
         return self._pauses.believed_end(end + paid_ns, now, free) - paid_ns
 
     def bypass(self, now: int, *, waits_elsewhere: bool) -> None:
         """End a use whose end was not reported; it is charged by the clock until it is.
 
         Work that may wait for a launch on another GPU is excused: its member is served next, but
-        not again and again. Its limit counts what it uses while it waits when the end is reported.
+        not again and again. What it uses while it waits counts for its limit when the end is
+        reported, but not again after each bypass.
         """
         self.charge(now, now)
         if (waits_elsewhere and self.excuses == 0) or self.bypasses == 0:
@@ -429,6 +425,14 @@ class MemberShare:
     def _using_since(self, now: int) -> int | None:
         """The start of a use that goes on and is not accounted for; None without one."""
         return self.since_ns if self._is_using and self.since_ns < now else None
+
+    def contending(self, now: int) -> list[int]:
+        """The requests, in micros, of others that want this GPU, or had it recently."""
+        return [
+            other.spec.request_micros
+            for other in self.token.shares.values()
+            if other is not self and (other.waits or now - other.closed_ns < PACE_NS)
+        ]
 
     def grant_ns(self, contending: list[int]) -> int:
         """How long it may run now, in ns.

@@ -18,7 +18,7 @@ from collections.abc import Iterable, Mapping
 from typing import Final
 
 from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch
-from kubeshare.core.token.entitlement import PACE_NS, PROMPT_COST_NS, SHORTEST_GRANT_NS
+from kubeshare.core.token.entitlement import PROMPT_COST_NS, SHORTEST_GRANT_NS
 from kubeshare.core.token.gangs import book, booked_until, forget_booking, has_booked
 from kubeshare.core.token.gpu_token import GpuToken
 from kubeshare.core.token.member import Member
@@ -317,7 +317,7 @@ class Turns:
 
 
 def _lease_end(turn: Turn, now: int, until: int | None) -> int:
-    grant_ns = min([share.grant_ns(_contending(share, now)) for share in turn.held])
+    grant_ns = min([share.grant_ns(share.contending(now)) for share in turn.held])
     return now + grant_ns if until is None else min(now + grant_ns, until)
 
 
@@ -343,15 +343,6 @@ def _is_busy(turn: Turn, now: int) -> bool:
         return False
     recently = turn.busy_ns is not None and now - turn.busy_ns < _DRAIN_TIMEOUT_NS
     return recently and now - turn.draining_ns < _LONGEST_DRAIN_NS
-
-
-def _contending(share: MemberShare, now: int) -> list[int]:
-    """The requests of others that want this GPU, or had it recently and may want it again."""
-    return [
-        other.spec.request_micros
-        for other in share.token.shares.values()
-        if other is not share and (other.waits or now - other.closed_ns < PACE_NS)
-    ]
 
 
 def _has_run_out(turn: Turn, now: int) -> bool:
