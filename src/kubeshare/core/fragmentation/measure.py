@@ -37,14 +37,23 @@ class DemandClass(msgspec.Struct, frozen=True, kw_only=True, gc=False):
     cpu_millis: int = 0
 
     @classmethod
-    def of(cls, demand: Demand) -> "DemandClass":
-        """The kind of a demand in the short form."""
+    def of(
+        cls, demand: Demand, models: frozenset[str] = frozenset(), cpu_millis: int = 0
+    ) -> "DemandClass":
+        """The kind of a demand in the short form.
+
+        Args:
+            demand: it.
+            models: that it may have, if it names none; empty for any.
+            cpu_millis: of its host.
+        """
         return cls(
             micros=demand.request_micros,
             count=demand.count,
-            models=frozenset([demand.model] if demand.model else ()),
+            models=frozenset([demand.model]) if demand.model else models,
             memory=demand.memory,
             proportional=demand.proportional,
+            cpu_millis=cpu_millis,
         )
 
     def micros_on(self, memory_bytes: int) -> int:

@@ -8,8 +8,9 @@ with the time at which they happened, actions come out, and ``deadline`` is the 
 
 On each GPU at most one member is not CLOSED. ``usage`` measures how much each member used,
 ``entitlement`` accounts for requests and limits exactly, ``pauses`` bounds what nobody pays for,
-``turns`` chooses the next holder, and ``gangs`` serves members that need several GPUs at once. A GPU that only one member may use, without
-a limit, is granted by itself, whatever else that member waits for.
+``turns`` chooses the next holder, and ``gangs`` serves members that need several GPUs at once. A
+GPU that only one member may use, without a limit, is granted by itself, whatever else that member
+waits for.
 """
 
 from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch

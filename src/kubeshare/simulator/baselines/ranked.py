@@ -196,14 +196,7 @@ class RankedNodes:
         """The kind of a demand, with the CPUs that its job requests."""
         assert self._rooms is not None
         host = self._rooms.host_of(demand)
-        return DemandClass(
-            micros=demand.request_micros,
-            count=demand.count,
-            models=frozenset([demand.model]) if demand.model else host.models,
-            memory=demand.memory,
-            proportional=demand.proportional,
-            cpu_millis=host.cpu_millis,
-        )
+        return DemandClass.of(demand, host.models, host.cpu_millis)
 
     def node_for(self, host: HostRequest) -> str | None:
         """The node for a job that asks for no GPU; None if none has room."""
