@@ -1,5 +1,6 @@
 """``make bench-lab``: one JSON line a number; exit code 1 when a goal is missed."""
 
+import argparse
 import asyncio
 import os
 import sys
@@ -40,6 +41,7 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 
 def main() -> int:
     """Boot a lab, measure, take it down, and say how many goals are met."""
+    argparse.ArgumentParser(prog="bench.lab", description=__doc__).parse_args()
     lab = Lab("bench")
     lab.down()
     try:
