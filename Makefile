@@ -206,7 +206,7 @@ mutants: setup ## break the programs in thousands of small ways; nine in ten mus
 bench: native ## the numbers, as JSON lines with both sides in one run
 	PYTHONPATH=tests $(PYTHON) -m bench
 
-bench-cluster: setup ## SharePods a second on a real API server, and what a large cluster costs (FULL=1: 10 000; NODES=, SHAREPODS=, RUNS=, BEFORE=commit; ONLY=rate)
+bench-cluster: setup ## SharePods a second on a real API server, and what a large cluster costs (FULL=1: 10 000; NODES=, SHAREPODS=, RUNS=, BEFORE=commit; ONLY=rate, or load with BEFORE)
 	$(PYTHON) -m bench.cluster $(if $(FULL),--full) $(if $(NODES),--nodes $(NODES)) $(if $(SHAREPODS),--sharepods $(SHAREPODS)) $(if $(RUNS),--runs $(RUNS)) $(if $(BEFORE),--before $(BEFORE)) $(if $(ONLY),--$(ONLY))
 
 bench-lab: native ## how long pods that share take to run, beside native ones, in the lab (root, ten minutes)

@@ -1,14 +1,14 @@
 """``make bench-cluster``: one JSON line a number; exit code 1 when a goal is missed.
 
 First SharePods a second on a real API server, then what a large cluster costs our programs beside
-an API server in memory. ``--rate`` prints the first alone, and so does ``--before COMMIT``, with
-another line for each number of that commit, and their ratio.
+an API server in memory. ``--rate`` prints the first alone. ``--before COMMIT`` runs that commit and
+this one in turns: SharePods a second, then what load costs (``--load`` alone).
 """
 
 import argparse
 import sys
 
-from bench.cluster import beside, drain, rate, start
+from bench.cluster import beside, drain, load, rate, start
 from bench.placement import gang, waiting
 from bench.report import print_machine, report_runs, summarize
 
@@ -26,14 +26,19 @@ def main() -> int:
         "--runs", type=int, help="each on a control plane of its own; 3, or 1 with --full"
     )
     parser.add_argument("--rate", action="store_true", help="only SharePods a second")
+    parser.add_argument("--load", action="store_true", help="with --before, only what load costs")
     parser.add_argument("--before", help="a commit to run in turns with this one")
     options = parser.parse_args()
+    if options.load and not options.before:
+        parser.error("--load compares with a commit: add --before COMMIT")
     small = rate.Size(options.nodes, options.sharepods, rate.SMALL.idle_seconds)
     size = rate.FULL if options.full else small
     runs = options.runs or (1 if options.full else 3)
     print_machine()
     if options.before:
-        return summarize(beside.compare(options.before, size, runs))
+        met = [] if options.load else beside.compare(options.before, size, runs)
+        met += [] if options.rate else load.compare(options.before)
+        return summarize(met)
     met = report_runs([rate.run(size) for _ in range(runs)])
     if not options.rate:
         met += [each for gpus, waiters in _WAITING for each in waiting.run((gpus,), waiters)]

@@ -9,6 +9,8 @@ import os
 import subprocess
 import sys
 import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +18,7 @@ from bench.cluster.rate import Size
 from bench.report import NO_GOAL, Met, at_least, report
 
 LEAST_RATIO = 1.5
-_ROOT = Path(__file__).parents[2]
+ROOT = Path(__file__).parents[2]
 _RATE, _CPU = "applied to pod created", "CPU of the control plane"
 _WRITES = "writes of our programs a SharePod"
 
@@ -31,13 +33,10 @@ def compare(commit: str, size: Size, runs: int) -> list[Met]:
     """
     before: list[_Lines] = []
     after: list[_Lines] = []
-    with tempfile.TemporaryDirectory(prefix="kubeshare-before-") as name:
-        archive = ["git", "archive", commit]
-        sources = subprocess.run(archive, cwd=_ROOT, capture_output=True, check=True).stdout
-        subprocess.run(["tar", "-x", "-C", name], input=sources, check=True)
+    with tree_of(commit) as tree:
         for _ in range(runs):
-            before.append(_run(Path(name), size))
-            after.append(_run(_ROOT, size))
+            before.append(_run(tree, size))
+            after.append(_run(ROOT, size))
     results = []
     for what in (_CPU, _WRITES):
         for version, lines in ((commit, before), ("this commit", after)):
@@ -59,12 +58,26 @@ def compare(commit: str, size: Size, runs: int) -> list[Met]:
     return results
 
 
+@contextmanager
+def tree_of(commit: str) -> Iterator[Path]:
+    """The files of a commit of this clone, for a while.
+
+    Raises:
+        CalledProcessError: the clone does not have it.
+    """
+    with tempfile.TemporaryDirectory(prefix="kubeshare-before-") as name:
+        archive = ["git", "archive", commit]
+        sources = subprocess.run(archive, cwd=ROOT, capture_output=True, check=True).stdout
+        subprocess.run(["tar", "-x", "-C", name], input=sources, check=True)
+        yield Path(name)
+
+
 def _run(tree: Path, size: Size) -> _Lines:
     """One run with the programs of a source tree: name of a number -> its line."""
     counts = ("--rate", f"--nodes={size.nodes}", f"--sharepods={size.sharepods}", "--runs=1")
     done = subprocess.run(
         [sys.executable, "-m", "bench.cluster", *counts],
-        cwd=_ROOT,
+        cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(tree / "src")},
         stdout=subprocess.PIPE,
         check=False,

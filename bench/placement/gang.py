@@ -22,9 +22,9 @@ _SHORT_OF = 8
 _DEADLINE_SECONDS = 600.0
 
 
-def run(members: int = Configuration().gang_members) -> list[Met]:
-    """The numbers of one size."""
-    return asyncio.run(_measure(members))
+def run(members: int | None = None) -> list[Met]:
+    """The numbers of one size; by default the largest gang that is accepted."""
+    return asyncio.run(_measure(members or Configuration().gang_members))
 
 
 async def _measure(members: int) -> list[Met]:
