@@ -1,8 +1,9 @@
 """Runs a bench of this commit with the programs of an earlier one, whose sources come first.
 
-``PYTHONPATH=EARLIER/src python -m bench.cluster.earlier bench.placement.gang 400``. What measures
-is this commit's on both sides: what it needs and the earlier commit does not have is added here.
-With the programs of this commit nothing is.
+``PYTHONPATH=EARLIER/src python -m bench.cluster.earlier bench.placement.gang 400``. The bench is
+this commit's on both sides; what it needs and the earlier commit does not have is added here. With
+the programs of this commit nothing is. The API server in memory is part of the earlier sources, so
+where its time is counted, it is that of either commit.
 """
 
 import importlib.util

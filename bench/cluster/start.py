@@ -42,6 +42,8 @@ SHAREPODS_IN_ALL: Final = 100_000
 PROGRAMS: Final = ("scheduler", "device-manager")
 MEMORY_GOAL_MIB: Final = 800
 OBJECT_GOAL_KIB: Final = 6.0
+_SHORTEST_STEP: Final = 0.0005
+"""Seconds of the shortest step that is kept: all of them would count as the program's memory."""
 _OF_A_NODE: Final = 8
 _GIB: Final = 1 << 30
 _TIME: Final = "2026-11-21T23:50:00Z"
@@ -93,7 +95,7 @@ async def _start(name: str, gpus: int, sharepods: int, *, waits: bool) -> dict[s
         built.set()
 
     program = program_of(name, server.client(name), elect=waits, built=set_built)
-    steps = StepTimes()
+    steps = StepTimes(at_least=_SHORTEST_STEP)
     steps.exclude(server, "_answer")
     empty = _resident_mib()
     began = time.process_time()
