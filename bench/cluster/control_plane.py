@@ -83,7 +83,12 @@ class Cluster:
         processes.stop([self._stock], gently=False)
 
     def usage(self) -> dict[str, Usage]:
-        """Of our programs, by name."""
+        """Of our programs, by name.
+
+        Raises:
+            RuntimeError: one has ended.
+        """
+        check_running(self._running, self.log)
         return {name: _usage(one.pid) for name, one in self._running.items()}
 
     def cpu(self) -> dict[str, float]:
