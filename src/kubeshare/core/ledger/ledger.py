@@ -98,6 +98,15 @@ class Ledger:
         """Those of some demands that hold devices."""
         return demand_uids & self._held.keys()
 
+    def parts(self) -> list[object]:
+        """Nodes, devices, and the indexes of them: what takes long to free.
+
+        Whoever keeps this list can drop the ledger in a moment, and then the parts in steps, the
+        last ones first, since indexes refer to all others. Who reads the ledger still finds it
+        whole.
+        """
+        return [*self._nodes.values(), *self._devices.values(), *self._tables.indexes.values()]
+
     def comparable(self, demand: Demand) -> Demand:
         """The demand with its labels as this ledger has them; policies start with this."""
         return demand if self.label_scope == "cluster" else demand.qualified()
