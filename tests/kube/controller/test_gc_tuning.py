@@ -18,7 +18,7 @@ from kubeshare.kube.controller.gc_tuning import (
 from kubeshare.simulator.control import run_virtual, until
 
 
-@pytest.fixture(autouse=True)
+@pytest.fixture(autouse=True, scope="module")
 def tests_stay_frozen() -> Iterator[None]:
     """Exclude the thousands of tests again from collections, as ``conftest.py`` has them."""
     yield
