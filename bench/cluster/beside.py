@@ -76,7 +76,7 @@ def _run(tree: Path, size: Size) -> _Lines:
     """One run with the programs of a source tree: name of a number -> its line."""
     counts = ("--rate", f"--nodes={size.nodes}", f"--sharepods={size.sharepods}", "--runs=1")
     done = subprocess.run(
-        [sys.executable, "-m", "bench.cluster", *counts],
+        [sys.executable, "-m", "bench.cluster.earlier", "bench.cluster", *counts],
         cwd=ROOT,
         env=os.environ | {"PYTHONPATH": str(tree / "src")},
         stdout=subprocess.PIPE,
