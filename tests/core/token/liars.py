@@ -14,6 +14,7 @@ Lie = Literal[
     "says nothing and waits",
     "says it is idle, then nothing",
     "says it is idle, then that it is busy",
+    "says it is idle, then done since long",
     "works, then says it was idle",
     "says it is done since long",
     "says it is done after it was bypassed",
@@ -28,6 +29,11 @@ LIES: tuple[Lie, ...] = get_args(Lie)
 
 _SILENT_AND_AGAIN = "says nothing, and connects again"
 _BUSY_AND_AGAIN = "says it is busy, and connects again"
+_DONE_AT_ONCE = (
+    "says it is done since long",
+    "says it is idle, then done since long",
+    "works, then says it was idle",
+)
 
 _ANSWER_NS = 100_000
 _IDLE_AFTER_NS = 5 * MS
@@ -83,7 +89,7 @@ class Liars(Simulation):
             self.at(_LONG_SILENCE_NS, lambda: self._drained_at(name, 0))
         if "waits" in lie:
             self.at(_ANSWER_NS, lambda: self._binder(self.arbiter.want(name, self.now)))
-        if lie in ("says it is done since long", "works, then says it was idle"):
+        if lie in _DONE_AT_ONCE:
             self.at(_ANSWER_NS, lambda: self._drained_at(name, 0))
 
     def _connect_again(self, name: str) -> None:

@@ -69,3 +69,32 @@ def test_kernels_are_waited_for_though_others_miss_what_their_limits_keep_them_f
 
     assert simulation.arbiter.tally("long", GPU).grants > 20
     assert simulation.arbiter.tally("long", GPU).bypasses == 0
+
+
+def after_a_kernel_alone(request: float, limit: float, idle_s: int) -> Simulation:
+    """A share whose first kernel took 15 s, of which its limit keeps it for a while."""
+    simulation = Simulation()
+    lengths = iter([15 * SECOND])
+    simulation.join("long", request, limit).overrun_ns = partial(next, lengths, 5 * MS)
+    simulation.run(idle_s * SECOND)
+    return simulation
+
+
+def test_what_its_limit_kept_from_a_share_it_is_not_owed() -> None:
+    simulation = after_a_kernel_alone(0.3, 0.5, 31)
+    simulation.join("other", 0.7, 1)
+
+    shares = simulation.shares(10 * SECOND)
+
+    assert shares == pytest.approx({"long": 0.3, "other": 0.7}, abs=0.01)
+
+
+def test_nobody_owes_a_share_what_its_limit_kept_from_it() -> None:
+    simulation = after_a_kernel_alone(0.5, 0.5, 60)
+    simulation.join("early", 0.3, 1)
+    simulation.run(100 * SECOND)
+    simulation.join("late", 0.2, 1)
+
+    shares = simulation.shares(60 * SECOND)
+
+    assert shares == pytest.approx({"long": 0.5, "early": 0.3, "late": 0.2}, abs=0.01)

@@ -6,7 +6,7 @@ from collections.abc import Callable
 import pytest
 
 from core.token.liars import LIES, Liars, Lie
-from core.token.simulation import MS, SECOND
+from core.token.simulation import GPU, MS, SECOND
 
 HONEST = {"a": 0.5, "b": 0.3}
 
@@ -80,12 +80,30 @@ def test_forty_members_that_lie_are_paid_for_in_the_long_run(request_share: floa
     assert_requests_are_kept(shares)
 
 
-def test_members_that_say_that_they_only_paused_are_charged() -> None:
-    simulation = beside(10, 0.02, each("works, then says it was idle"))
+@pytest.mark.parametrize("count", [3, 10])
+@pytest.mark.parametrize(
+    "lie", ["works, then says it was idle", "says it is idle, then done since long"]
+)
+def test_members_that_say_that_they_only_paused_are_charged(lie: Lie, count: int) -> None:
+    """Also those that give the GPU on before a handover would be over."""
+    simulation = beside(count, 0.02, each(lie))
 
     shares = simulation.shares(20 * SECOND)
 
     assert_requests_are_kept(shares)
+
+
+def test_long_kernels_are_waited_for_beside_one_that_never_reports() -> None:
+    """It waits, but is charged all the while, so it misses nothing."""
+    simulation = Liars()
+    simulation.join("a", 0.3, 1)
+    simulation.join("long", 0.1, 1).overrun_ns = lambda: 12 * SECOND
+    simulation.lie("liar", 0.4, 1, ("says nothing",))
+
+    shares = simulation.shares(120 * SECOND)
+
+    assert simulation.arbiter.tally("long", GPU).bypasses == 0
+    assert shares["long"] > 0.4
 
 
 def test_who_never_reports_is_served_less_and_less() -> None:

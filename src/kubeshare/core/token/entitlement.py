@@ -83,6 +83,13 @@ class Guarantee:
         self._behind = max(most, unused - used_ns * MICROS)
         self._clock_ns = clock_ns
 
+    def bound(self, credit: int) -> None:
+        """Be owed what its limit lets it use at most, or one grant: the rest it kept from itself.
+
+        Others would owe it that, or wait for it, though they took nothing from it.
+        """
+        self._behind = min(self._behind, max(self._slack, credit))
+
     def repay(self, credit: int) -> None:
         """Pay back what it owes, in millionths of a ns, or a part of that."""
         self._behind = max(self._behind, min(0, self._behind + credit))

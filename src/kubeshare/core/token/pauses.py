@@ -10,6 +10,10 @@ _SAVED_NS: Final = 2_000_000_000
 _HANDOVER_NS: Final = 300_000
 """The end of work that is reported so late is no pause; a library reports within 0.2 ms."""
 
+_OF_HANDOVER: Final = 16
+"""So is this part of a use at most, 0.3 ms of the shortest grant: members whose turns are only a
+handover would else have the GPU for nothing, one after another."""
+
 
 class Pauses:
     """The time between the end of a member's work and its report.
@@ -29,16 +33,18 @@ class Pauses:
         self._left = _SAVED_NS * MICROS  # ns, in millionths; at most its part of these
         self._at_ns = now
 
-    def believed_end(self, idle_ns: int, now: int, free: int) -> int:
+    def believed_end(self, idle_ns: int, now: int, free: int, held_ns: int) -> int:
         """When work ended of which is said that it did at `idle_ns`: then, or later.
 
         Args:
             idle_ns: not before the use that ended now was last accounted for.
             now: ns.
             free: so much of the time may be pauses that nobody pays for, in micros.
+            held_ns: how long the use lasted that ends now.
         """
         left = min(self._left + (now - self._at_ns) * free, _SAVED_NS * free)
-        pause_ns = max(0, now - _HANDOVER_NS - idle_ns)
+        handover_ns = min(_HANDOVER_NS, held_ns // _OF_HANDOVER)
+        pause_ns = max(0, now - handover_ns - idle_ns)
         unpaid_ns = min(pause_ns, left // MICROS)
         self._left, self._at_ns = left - unpaid_ns * MICROS, now
-        return idle_ns if unpaid_ns == pause_ns else now - _HANDOVER_NS - unpaid_ns
+        return idle_ns if unpaid_ns == pause_ns else now - handover_ns - unpaid_ns

@@ -260,6 +260,8 @@ class MemberShare:
             else:
                 behind, bypassed = self.behind(clock_ns), self.is_bypassed
                 self._account.advance(until, using=at_limit, bypassed=bypassed, behind=behind)
+                if not is_using and self._guarantee is not None and self.allowance is not None:
+                    self._guarantee.bound(self._account.credit)
         self.since_ns = until
 
     def _account_for_use(self, until: int, clock_ns: int) -> None:
@@ -293,7 +295,8 @@ class MemberShare:
         paid_ns = min(self._paid_ns, max(0, now - end))
         is_alone = not self.contending(now)
         free = self.spec.limit_micros if is_alone else self.spec.request_micros // _OF_PAUSES
-        return self._pauses.believed_end(end + paid_ns, now, free) - paid_ns
+        held_ns = now - self.since_ns
+        return self._pauses.believed_end(end + paid_ns, now, free, held_ns) - paid_ns
 
     def bypass(self, now: int, *, waits_elsewhere: bool) -> None:
         """End a use whose end was not reported; it is charged by the clock until it is.
@@ -382,14 +385,10 @@ class MemberShare:
         return not is_paid_for and self._missed(now) > _MISSED_MAX_NS * MICROS
 
     def _missed(self, now: int) -> int:
-        """What waiting others are behind and their limits let them use, in millionths of a ns."""
-        missed = 0
+        """How far waiting others are behind, all together, in millionths of a ns."""
         for share in self._others_waiting():
             share.refresh(now)
-            behind = max(0, share.behind(self.token.clock(now)))
-            allowed = behind if share.allowance is None else max(0, share.allowance.credit)
-            missed += min(behind, allowed)
-        return missed
+        return self._owed(self.token.clock(now))
 
     def is_prompt(self, now: int, cost_ns: int = 0) -> bool:
         """Whether it is latency-sensitive, and its request has more than the cost left.
@@ -469,7 +468,8 @@ class MemberShare:
         return [
             share
             for name, share in self.token.shares.items()
-            if share.waits and share is not self and name != booked and not share.kept_out
+            if share.waits and share is not self and name != booked
+            if not share.kept_out and not share.is_bypassed
         ]
 
 
