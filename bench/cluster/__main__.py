@@ -25,8 +25,9 @@ def main() -> int:
     parser.add_argument(
         "--runs", type=int, help="each on a control plane of its own; 3, or 1 with --full"
     )
-    parser.add_argument("--rate", action="store_true", help="only SharePods a second")
-    parser.add_argument("--load", action="store_true", help="with --before, only what load costs")
+    only = parser.add_mutually_exclusive_group()
+    only.add_argument("--rate", action="store_true", help="only SharePods a second")
+    only.add_argument("--load", action="store_true", help="with --before, only what load costs")
     parser.add_argument("--before", help="a commit to run in turns with this one")
     options = parser.parse_args()
     if options.load and not options.before:

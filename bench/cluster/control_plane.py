@@ -92,7 +92,12 @@ class Cluster:
         return {name: _usage(one.pid) for name, one in self._running.items()}
 
     def cpu(self) -> dict[str, float]:
-        """Seconds of CPU so far of all programs of the control plane, by name."""
+        """Seconds of CPU so far of all programs of the control plane, by name.
+
+        Raises:
+            RuntimeError: one of ours has ended.
+        """
+        check_running(self._running, self.log)
         pids = {name: one.pid for name, one in self._running.items()} | _stock_programs()
         return {name: _usage(pid).cpu for name, pid in pids.items()}
 

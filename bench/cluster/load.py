@@ -8,6 +8,7 @@ commit by that one. Where the earlier commit gives no number, both are null, and
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from pathlib import Path
@@ -75,7 +76,14 @@ def beside(before: list[_Line], why: str, after: list[_Line]) -> list[_Line]:
 
 def _run(tree: Path, row: tuple[str, ...]) -> tuple[list[_Line], str]:
     """The lines that a row prints with the programs of a tree, and why there are no more."""
-    argv = ["prlimit", f"--cpu={CPU_SECONDS}", sys.executable, "-m", "bench.cluster.earlier", *row]
+    argv = [
+        "prlimit",
+        f"--cpu={CPU_SECONDS}:{CPU_SECONDS + 5}",
+        sys.executable,
+        "-m",
+        "bench.cluster.earlier",
+        *row,
+    ]
     environment = os.environ | {"PYTHONPATH": str(tree / "src")}
     try:
         done = subprocess.run(
@@ -86,8 +94,10 @@ def _run(tree: Path, row: tuple[str, ...]) -> tuple[list[_Line], str]:
     lines = _lines(done.stdout)
     if done.returncode in (0, 1) and lines:  # a missed goal is exit code 1 too
         return lines, _failure(done.stderr)
+    if done.returncode == -signal.SIGXCPU:
+        return lines, f"more than {CPU_SECONDS} s of processor time"
     if done.returncode < 0:
-        return lines, f"ended by a signal: more than {CPU_SECONDS} s of processor time"
+        return lines, f"ended by signal {-done.returncode}"
     return lines, _failure(done.stderr) or f"exit code {done.returncode}"
 
 
