@@ -97,13 +97,13 @@ def test_long_kernels_are_waited_for_beside_one_that_never_reports() -> None:
     """It waits, but is charged all the while, so it misses nothing."""
     simulation = Liars()
     simulation.join("a", 0.3, 1)
-    simulation.join("long", 0.1, 1).overrun_ns = lambda: 12 * SECOND
+    simulation.join("kernels", 0.1, 1).overrun_ns = lambda: 12 * SECOND
     simulation.lie("liar", 0.4, 1, ("says nothing",))
 
     shares = simulation.shares(120 * SECOND)
 
-    assert simulation.arbiter.tally("long", GPU).bypasses == 0
-    assert shares["long"] > 0.4
+    assert simulation.arbiter.tally("kernels", GPU).bypasses == 0
+    assert shares["kernels"] > 0.4
 
 
 def test_who_never_reports_is_served_less_and_less() -> None:
