@@ -40,5 +40,8 @@ def tab(browser: Browser) -> Iterator[Page]:
     opened.on("pageerror", lambda error: problems.append(str(error)))
     opened.on("console", lambda told: problems.append(told.text) if told.type == "error" else None)
     yield opened
+    before = len(problems)
     opened.context.close()
-    assert not problems
+    # By now a server of the test's own has ended, and the page may have asked it again.
+    late = [each for each in problems[before:] if "ERR_CONNECTION_REFUSED" not in each]
+    assert not problems[:before] + late
