@@ -35,8 +35,9 @@ def act(action: str, folder: Path, host: int) -> Any:
             paths.grant("a").unlink()
         case "see":
             status = os.statvfs(folder)
+            names = sorted(each.name for each in folder.iterdir())
             size = status.f_blocks * status.f_frsize
-            return {"bytes": size, "names": sorted(each.name for each in folder.iterdir())}
+            return {"bytes": size, "inodes": status.f_files, "names": names}
     return None
 
 

@@ -15,7 +15,7 @@ from prometheus_client import CollectorRegistry, generate_latest
 
 from deadlines import DEADLINE_S, eventually
 from kubeshare.node import run_mount
-from kubeshare.node.run_mount import SIZE_BYTES, HostMounter, Mount, MountError
+from kubeshare.node.run_mount import INODES, SIZE_BYTES, HostMounter, Mount, MountError
 from kubeshare.tokens.files import folder_lock
 from kubeshare.tokens.files.grants import write_grant
 from kubeshare.tokens.files.run_folder import Paths
@@ -202,7 +202,7 @@ def test_the_run_folder_is_a_file_system_of_its_own_that_outlives_agents(
     act: Act, folder: Path, seen: Paths
 ) -> None:
     provided, first = act("provide", "see")
-    assert (provided, first) == ("", {"bytes": SIZE_BYTES, "names": []})
+    assert (provided, first) == ("", {"bytes": SIZE_BYTES, "inodes": INODES, "names": []})
     act("grant", within=(*BINDS, str(folder)))
     provided, second = act("provide", "see")
     assert (provided, second["bytes"]) == ("", SIZE_BYTES)
