@@ -105,6 +105,24 @@ def test_a_claim_that_has_the_gpu_to_itself_is_seldom_looked_at(
     assert looks < 200 * (time.monotonic() - began)
 
 
+@pytest.mark.slow
+def test_who_had_the_gpu_to_itself_is_metered_from_the_end_of_that_turn_on(
+    machine: Machine, session: FakeSession, probe: Probe, connection: Connection
+) -> None:
+    until_alone(machine, session, probe)
+    connection.send(MessageType.WATCH, 0, session.page.epoch(0))
+    probe.do("launch", "kernel", 1000, 900)
+    session.drain(connection)
+    session.open()
+    probe.send("launch", "kernel", 1000, 5000)
+    busy_ns = machine.gpu()["busy_ns"]
+    assert eventually(lambda: machine.gpu()["busy_ns"] - busy_ns > 100 * MILLISECOND_NS)
+    session.page.set_gate(0, GateState.CLOSING)
+    before = machine.gpu()["busy_ns"]
+    session.drain(connection)
+    assert machine.gpu()["busy_ns"] - before < 150 * MILLISECOND_NS
+
+
 def wakeups(probe: Probe) -> int:
     """How often the library's thread has slept."""
     [thread] = [
