@@ -92,7 +92,9 @@ def _run(tree: Path, row: tuple[str, ...]) -> tuple[list[_Line], str]:
     except subprocess.TimeoutExpired as error:
         return _lines(error.stdout or b""), f"not ended after {WALL_SECONDS} s"
     lines = _lines(done.stdout)
-    if done.returncode in (0, 1) and lines:  # a missed goal is exit code 1 too
+    if done.returncode == 0:
+        return lines, ""
+    if done.returncode == 1 and lines:  # a missed goal is exit code 1 too
         return lines, _failure(done.stderr)
     if done.returncode == -signal.SIGXCPU:
         return lines, f"more than {CPU_SECONDS} s of processor time"
