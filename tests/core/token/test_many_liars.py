@@ -88,9 +88,23 @@ def test_members_that_say_that_they_only_paused_are_charged(lie: Lie, count: int
     """Also those that give the GPU on before a handover would be over."""
     simulation = beside(count, 0.02, each(lie))
 
-    shares = simulation.shares(20 * SECOND)
+    shares = simulation.shares(60 * SECOND)
 
     assert_requests_are_kept(shares)
+
+
+def test_pauses_cost_no_request_while_others_use_what_nobody_requested() -> None:
+    """Members whose short turns lie between those of the liar let it pause more often."""
+    simulation = Liars()
+    simulation.join("a", 0.5, 0.7, latency_sensitive=True)
+    simulation.lie("liar", 0.5, 0.5, ("works, then says it was idle",))
+    for name in ("b", "c", "d"):
+        simulation.join(name, 0, 0.2, drain_ms=1)
+    simulation.run(20 * SECOND)
+
+    shares = simulation.shares(60 * SECOND)
+
+    assert shares["a"] >= 0.495
 
 
 def test_long_kernels_are_waited_for_beside_one_that_never_reports() -> None:

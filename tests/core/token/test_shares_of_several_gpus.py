@@ -82,15 +82,51 @@ def test_other_bounds_count_from_now_on() -> None:
 
 def test_time_that_is_lost_between_one_holder_and_the_next_is_owed_to_nobody() -> None:
     token = GpuToken(GPU)
-    holder, waiting = a_share("a", 500_000, token=token), a_share("b", 300_000, token=token)
-    for end in (100 * MS, 200 * MS):
-        token.held = holder
-        holder.charge(end - 10 * MS, end)
-    assert waiting.precedence(200 * MS) == (BEHIND, -54 * MS * MICROS)
+    waiting = a_share("b", 300_000, token=token)
+    lose_ten_milliseconds(token)
+    assert waiting.precedence(100 * MS) == (BEHIND, -27 * MS * MICROS)
     newcomer = MemberShare(
-        "c", token, ShareSpec(300_000, MICROS, SECOND), DECAYED_AVERAGE, 200 * MS
+        "c", token, ShareSpec(300_000, MICROS, SECOND), DECAYED_AVERAGE, 100 * MS
     )
-    assert newcomer.precedence(300 * MS) == (BEHIND, -30 * MS * MICROS)
+    assert newcomer.precedence(200 * MS) == (BEHIND, -30 * MS * MICROS)
+
+
+def test_lost_time_is_made_up_for_by_use_that_is_owed_to_nobody() -> None:
+    token = GpuToken(GPU)
+    waiting, without_request = a_share("b", 300_000, token=token), a_share("c", 0, token=token)
+    lose_ten_milliseconds(token)
+    without_request.settle(100 * MS)
+    token.held = without_request
+    without_request.charge(106 * MS, 106 * MS)
+    assert waiting.precedence(106 * MS) == (BEHIND, -102 * MS * 300_000)
+
+
+def test_a_quarter_of_a_second_of_lost_time_is_made_up_for_at_most() -> None:
+    token = GpuToken(GPU)
+    token.lose(3 * SECOND)
+    token.make_up(2 * SECOND)
+    assert token.clock(10 * SECOND) == 7250 * MS
+
+
+@pytest.mark.parametrize(("pause_ns", "left_ns"), [(200_000, 950_100_000), (10 * MS, 940 * MS)])
+def test_who_asks_again_at_once_loses_nothing_of_what_it_is_owed(
+    pause_ns: int, left_ns: int
+) -> None:
+    share = a_share("a", 500_000)
+    share.waits = True
+    share.settle(2 * SECOND)
+    share.waits, share.token.held = False, share
+    share.charge(2100 * MS, 2100 * MS)
+    share.settle(2100 * MS + pause_ns)
+    assert share.precedence(2100 * MS + pause_ns) == (BEHIND, -left_ns * MICROS)
+
+
+def lose_ten_milliseconds(token: GpuToken) -> None:
+    """In a turn until 100 ms of a share that was behind its request."""
+    holder = a_share("a", 500_000, token=token)
+    holder.account(50 * MS, using=False)
+    token.held = holder
+    holder.charge(90 * MS, 100 * MS)
 
 
 @pytest.mark.parametrize(

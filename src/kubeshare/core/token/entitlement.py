@@ -63,6 +63,11 @@ class Guarantee:
         self._request = request
         self._slack = paced_grant_ns(request, quota_ns) * MICROS
 
+    @property
+    def was_behind(self) -> bool:
+        """Whether it was behind when it was last accounted for."""
+        return self._behind > 0
+
     def behind(self, clock_ns: int, used_ns: int = 0) -> int:
         """How far it is behind, in millionths of a ns, having used ``used_ns`` more."""
         return self._behind + (clock_ns - self._clock_ns) * self._request - used_ns * MICROS

@@ -1,10 +1,13 @@
 """The token of one GPU."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 if TYPE_CHECKING:
     from kubeshare.core.token.share import MemberShare
     from kubeshare.core.token.turn import Turn
+
+_MADE_UP_MAX_NS: Final = 250_000_000
+"""So much of the time lost is made up for at most; what was lost before that stays lost."""
 
 
 class GpuToken:
@@ -17,10 +20,20 @@ class GpuToken:
         turn: the turn in which it is held.
         booked: name of the gang that will get this GPU together with others.
         booked_ns: when the last of those GPUs is expected to be free.
-        lost_ns: total time between the end of a use and its report.
+        lost_ns: total time between the end of a use and its report that was not made up for.
+        to_make_up_ns: so much of it may still be made up for.
     """
 
-    __slots__ = ("booked", "booked_ns", "gpu", "held", "lost_ns", "shares", "turn")
+    __slots__ = (
+        "booked",
+        "booked_ns",
+        "gpu",
+        "held",
+        "lost_ns",
+        "shares",
+        "to_make_up_ns",
+        "turn",
+    )
 
     def __init__(self, gpu: str) -> None:
         self.gpu = gpu
@@ -29,7 +42,7 @@ class GpuToken:
         self.turn: Turn | None = None
         self.booked: str | None = None
         self.booked_ns = 0
-        self.lost_ns = 0
+        self.lost_ns = self.to_make_up_ns = 0
 
     def add(self, share: "MemberShare", now: int) -> None:
         """Add the share of a new member."""
@@ -45,6 +58,20 @@ class GpuToken:
         is_alone = len(self.shares) == 1
         for share in self.shares.values():
             share.set_alone(now, is_alone=is_alone)
+
+    def lose(self, lost_ns: int) -> None:
+        """Take so much time from all members in proportion."""
+        self.lost_ns += lost_ns
+        self.to_make_up_ns = min(_MADE_UP_MAX_NS, self.to_make_up_ns + lost_ns)
+
+    def make_up(self, spare_ns: int) -> None:
+        """Count so much of the lost time after all: it was lost to nobody's request.
+
+        Whoever has its request used this time, so the others can have theirs in full.
+        """
+        made_up_ns = min(spare_ns, self.to_make_up_ns)
+        self.to_make_up_ns -= made_up_ns
+        self.lost_ns -= made_up_ns
 
     def clock(self, now: int) -> int:
         """The time without what handovers lost, which counts for no member."""

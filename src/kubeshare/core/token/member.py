@@ -7,10 +7,8 @@ from kubeshare.core.token.share import (
     OVERDUE,
     MemberShare,
     Precedence,
-    are_prompt,
-    precedence_of,
 )
-from kubeshare.core.token.turn import CLOSING, Turn
+from kubeshare.core.token.turn import CLOSING, Turn, are_prompt, precedence_of
 from kubeshare.core.token.waits import Waits
 
 _LONG_WAIT_NS = 500_000_000

@@ -41,6 +41,9 @@ _MISSED_MAX_NS = 16_000_000_000
 """And longer, if those that wait miss no more than this of their requests, all together: what they
 miss in one longest drain."""
 
+_ASKS_AGAIN_NS = 300_000
+"""Who asks for the GPU so soon after its turn loses nothing that it is owed by the pause."""
+
 _OF_PAUSES = 5
 """Beside others, pauses that nobody pays for are a fifth of a member's request at most."""
 
@@ -243,7 +246,9 @@ class MemberShare:
         if is_using:
             self._account_for_use(until, clock_ns)
         elif self._guarantee is not None:
-            self._guarantee.wait(clock_ns, wanting=self.waits and not self.kept_out)
+            asks_again = until - self.since_ns <= _ASKS_AGAIN_NS
+            wanting = not self.kept_out if self.waits else asks_again
+            self._guarantee.wait(clock_ns, wanting=wanting)
             if self._has_run_over:
                 more = max(0, _LEAST_REPAID - self.spec.request_micros)
                 self._guarantee.repay((until - self.since_ns) * more)
@@ -258,8 +263,8 @@ class MemberShare:
                 self._overtime_left_ns -= overtime_ns
                 self._account.run_over(until, overtime_ns)
             else:
-                behind, bypassed = self.behind(clock_ns), self.is_bypassed
-                self._account.advance(until, using=at_limit, bypassed=bypassed, behind=behind)
+                most = self.behind(clock_ns + self.token.to_make_up_ns)
+                self._account.advance(until, using=at_limit, bypassed=self.is_bypassed, behind=most)
                 if not is_using and self._guarantee is not None and self.allowance is not None:
                     self._guarantee.bound(self._account.credit)
         self.since_ns = until
@@ -270,7 +275,10 @@ class MemberShare:
         self.recent.use(self.since_ns, until)
         self.tally.charged_ns += used_ns
         if self._guarantee is not None:
+            is_spare = self.is_held and not self._guarantee.was_behind
             self._guarantee.use(clock_ns, used_ns, self._owed(clock_ns))
+            if is_spare:
+                self.token.make_up(used_ns)
         if self._prompt is not None:
             self._prompt.use(clock_ns, used_ns, 0)
 
@@ -282,7 +290,7 @@ class MemberShare:
         self.account(min(idle_ns, now), using=True)
         self._is_excused = False  # one turn for each excuse
         self.token.held = self.token.turn = None
-        self.token.lost_ns += max(0, now - self.since_ns - self._paid_ns)
+        self.token.lose(max(0, now - self.since_ns - self._paid_ns))
         self._paid_ns = 0
         self.account(now, using=False)
 
@@ -471,21 +479,6 @@ class MemberShare:
             if share.waits and share is not self and name != booked
             if not share.kept_out and not share.is_bypassed
         ]
-
-
-def precedence_of(shares: list[MemberShare], now: int) -> Precedence:
-    """That of the share on which their member has most; ``shares`` is not empty."""
-    worst = shares[0].precedence(now)
-    if len(shares) > 1:
-        worst = max(share.precedence(now) for share in shares)
-    return worst
-
-
-def are_prompt(shares: list[MemberShare], now: int) -> bool:
-    """Whether their member is served promptly on all of these GPUs."""
-    if len(shares) == 1:
-        return shares[0].is_prompt(now)
-    return all(share.is_prompt(now) for share in shares)
 
 
 def _allowance(spec: ShareSpec, now: int) -> Allowance | None:

@@ -3,7 +3,7 @@
 import enum
 from typing import Final
 
-from kubeshare.core.token.share import MemberShare, Precedence, are_prompt, precedence_of
+from kubeshare.core.token.share import MemberShare, Precedence
 
 
 class Phase(enum.Enum):
@@ -16,6 +16,21 @@ class Phase(enum.Enum):
 # Names of the module: an attribute of an enumeration takes ten times as long to look up.
 OPEN: Final = Phase.OPEN
 CLOSING: Final = Phase.CLOSING
+
+
+def precedence_of(shares: list[MemberShare], now: int) -> Precedence:
+    """That of the share on which their member has most; ``shares`` is not empty."""
+    worst = shares[0].precedence(now)
+    if len(shares) > 1:
+        worst = max(share.precedence(now) for share in shares)
+    return worst
+
+
+def are_prompt(shares: list[MemberShare], now: int) -> bool:
+    """Whether their member is served promptly on all of these GPUs."""
+    if len(shares) == 1:
+        return shares[0].is_prompt(now)
+    return all(share.is_prompt(now) for share in shares)
 
 
 class Turn:
