@@ -348,3 +348,34 @@ def test_a_policy_that_answers_otherwise_when_asked_again_evicts_nobody() -> Non
     assert finish(search) is None
     assert bound
     assert dict(ledger.devices) == before
+
+
+def a_gpu_of_two() -> tuple[Ledger, list[Demand], dict[str, int]]:
+    """Both holders have to leave for two members that have to join each other."""
+    ledger = Ledger(
+        [a_node()], [a_device("A", a_holder("p0", "0.3", affinity="blue"), a_holder("p4", "0.3"))]
+    )
+    first = a_demand("m0", "0")  # fits beside the holders, and keeps the GPU from being idle
+    red = [a_demand(f"red{number}", "0.2", affinity="red") for number in range(2)]
+    return ledger, [first, *red], {"p0": 0, "p4": 2}
+
+
+def test_a_member_that_fits_as_it_is_keeps_no_others_from_a_set() -> None:
+    """The search once found none: a label opens an idle GPU, and that one had the first member."""
+    ledger, members, lower = a_gpu_of_two()
+    found = cheapest_for_gang(LOCALITY, ledger, members, needed=2, priority=5, preemptible=lower)
+    assert found is not None
+    assert found.leave == ("p0", "p4")
+    with ledger.what_if():
+        ledger.release_all(found.leave)
+        assert place_gang(LOCALITY, ledger, members, 2).whole
+
+
+@pytest.mark.parametrize("bound", ["TOGETHER", "MOST_TRIED"])
+def test_of_many_holders_none_are_searched_together(
+    bound: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ledger, members, lower = a_gpu_of_two()
+    monkeypatch.setattr(preemption_search, bound, 1)
+    found = cheapest_for_gang(LOCALITY, ledger, members, needed=2, priority=5, preemptible=lower)
+    assert found is None

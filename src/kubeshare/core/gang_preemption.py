@@ -2,9 +2,10 @@
 
 Each member in turn gets the cheapest set that lets it fit beside those before it. Then holders
 that need not leave are taken out again, those of the highest priority first: without any one of
-the rest the gang would not start. If the members have to be near each other, this is done in each
-of some places where they would fit without the holders, and the cheapest set is taken with which
-the gang would start.
+the rest the gang would not start. Where no set is found so, few enough holders are tried without
+all of them, and taken out again likewise. If the members have to be near each other, this is done
+in each of some places where they would fit without the holders, and the cheapest set is taken with
+which the gang would start.
 
 The ledger may change between two steps: :mod:`kubeshare.core.preemption_search` says what follows.
 Whoever evicts the holders first looks whether the gang fits without them.

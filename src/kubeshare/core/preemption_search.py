@@ -12,8 +12,8 @@ from kubeshare.core.decision import Decision, commit
 from kubeshare.core.demand import Demand
 from kubeshare.core.diagnosis.explain import leave_clauses
 from kubeshare.core.errors import UnsettledError
-from kubeshare.core.gang import Nearness, placements
-from kubeshare.core.gang.room import necessary
+from kubeshare.core.gang import GangPlacement, Nearness, placements
+from kubeshare.core.gang.room import may_have_room, necessary
 from kubeshare.core.ledger.device import Device, Node
 from kubeshare.core.ledger.ledger import Ledger
 from kubeshare.core.policies import Policy
@@ -27,6 +27,10 @@ RETURNS: Final = 32
 """How often a search goes back to a member before it is given up."""
 ROUNDS: Final = 8
 """How often holders are added to a set without which too few members fit."""
+TOGETHER: Final = 512
+"""Holders of lower priority at most for the gang to be tried without all of them."""
+MOST_TRIED: Final = 128
+"""Holders of these at most that are tried for whether they could stay."""
 
 T = TypeVar("T")
 Steps: TypeAlias = Generator[None, None, T]
@@ -92,12 +96,20 @@ class PreemptionSearch:
     def run(self) -> Steps[Preemption | None]:
         """The set; None if none was found.
 
+        Raises:
+            UnsettledError: the ledger has changed too often.
+        """
+        found = yield from self._for_each_member()
+        if found is None:
+            found = yield from self._of_all()
+        return found
+
+    def _for_each_member(self) -> Steps[Preemption | None]:
+        """Holders evicted for one member after another.
+
         The members before the one for which a holder leaves are placed beside it. Once it has left,
         the policy may place them elsewhere, and leave too little room for the others. So all are
         tried without the set, and if too few fit, the search goes on without it.
-
-        Raises:
-            UnsettledError: the ledger has changed too often.
         """
         for _ in range(ROUNDS):
             chosen = yield from self._one_by_one()
@@ -109,6 +121,35 @@ class PreemptionSearch:
                 return (yield from self.fewest(self._gone))
             self._places, self._tried = [], 0
         return None
+
+    def _of_all(self) -> Steps[Preemption | None]:
+        """Some of all that may leave, if enough members fit without all of them.
+
+        One after another, a member may take the place that a later one needs, or keep a holder
+        whose leaving helps only together with others.
+        """
+        yield
+        if not 0 < len(self._lower) <= TOGETHER or not self._may_have_room():
+            return None
+        yield
+        placement = yield from self._placement_without(self._lower)
+        if placement is None:
+            return None
+        ids = {each for placed in placement.placed for each in placed.decision.devices}
+        devices = [self._ledger.devices[each] for each in ids if each in self._ledger.devices]
+        there = {holder.demand for device in devices for holder in device.holders}
+        # A holder elsewhere has to leave if it has a label that a member has to join.
+        for leavers in (there & self._lower.keys(), self._lower.keys()):
+            if len(leavers) <= MOST_TRIED and (yield from self.fits_without(leavers)):
+                return (yield from self.fewest(leavers))
+        return None
+
+    def _may_have_room(self) -> bool:
+        """Whether, by arithmetic alone, enough members fit without all that may leave."""
+        with self._ledger.what_if():
+            self._prepare(self._ledger)
+            self._ledger.release_all(self._lower)
+            return may_have_room(self._ledger, self._members, self._needed)
 
     def fewest(self, leavers: Collection[str]) -> Steps[Preemption | None]:
         """Those of a set that suffices without whom it would not; None if all have left."""
@@ -127,12 +168,16 @@ class PreemptionSearch:
 
     def fits_without(self, leavers: Collection[str]) -> Steps[bool]:
         """Whether enough members fit once some holders have left."""
+        return (yield from self._placement_without(leavers)) is not None
+
+    def _placement_without(self, leavers: Collection[str]) -> Steps[GangPlacement | None]:
+        """Where enough members fit once some holders have left; None if too few do."""
         tried = placements(self._policy, self._ledger, self._members, self._needed, self._near)
         for placement in without(self._ledger, leavers, tried, self._prepare):
             yield
             if placement.whole:
-                return True
-        return False
+                return placement
+        return None
 
     def _dispensable(self, leavers: Collection[str]) -> Steps[list[str]]:
         """Those that may not be necessary, of the highest priority first."""

@@ -69,6 +69,11 @@ class Room:
             holders += min(most, memory_left // memory) if memory else most
         return holders
 
+    def holders_on_nodes(self, names: Iterable[str]) -> int:
+        """How many more holders all GPUs of some nodes of the ledger take at most."""
+        on, nodes = self._devices.on, self._ledger.nodes
+        return sum([self.holders_on(on(name), nodes[name].free) for name in names])
+
     def _holders_on_new(self, kind: FreeGpu) -> int:
         if not self._suits(kind.model):
             return 0
@@ -96,6 +101,12 @@ def allowed_nodes(ledger: Ledger, members: Collection[Demand]) -> set[str]:
     return {name for demand in members for name in demand.nodes or () if name in ledger.nodes}
 
 
+def may_have_room(ledger: Ledger, members: Sequence[Demand], needed: int) -> bool:
+    """Whether so many members may fit, by arithmetic alone."""
+    room = Room(ledger, members)
+    return room.members_of(room.holders_on_nodes(allowed_nodes(ledger, members))) >= needed
+
+
 def necessary(
     ledger: Ledger, members: Sequence[Demand], needed: int, leavers: Collection[str]
 ) -> set[str]:
@@ -113,8 +124,7 @@ def necessary(
     names, room = allowed_nodes(ledger, members), Room(ledger, members)
     with ledger.what_if():
         ledger.release_all(held)
-        on = ledger.index(NodeDevices).on
-        most = sum([room.holders_on(on(name), ledger.nodes[name].free) for name in names])
+        most = room.holders_on_nodes(names)
 
         def lost(before: Device, uid: str) -> int:
             """How many holders fewer a device takes if one holder stays."""
