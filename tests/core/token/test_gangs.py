@@ -4,11 +4,19 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from core.token.simulation import HALF, MS, SECOND, Simulation
+from core.token.simulation import HALF, MS, SECOND, Job, Simulation
 from kubeshare.core.token import Arbiter, Close, Extend, Open, Shut, Watch
 
 MICROS = 1_000_000
 A, B, C = "gpu-a", "gpu-b", "gpu-c"
+
+
+class AsksWhileItDrains(Simulation):
+    """Jobs that launch without waiting for their kernels: the next launch waits at the gate."""
+
+    def _close(self, name: str, job: Job, gpu: str) -> None:
+        super()._close(name, job, gpu)
+        self.at(MS // 20, lambda: self._binder(self.arbiter.want(name, self.now)))
 
 
 def settled(simulation: Simulation) -> None:
@@ -112,6 +120,51 @@ def test_a_rest_too_short_for_a_grant_is_not_lent() -> None:
     arbiter.idle("a", A, 127 * MS)
 
     assert arbiter.drained("a", A, 127 * MS, 127 * MS) == [Shut("a", A)]
+
+
+@pytest.mark.parametrize("kernel_ms", [50, 100, 300])
+def test_a_gang_beside_kernels_on_one_of_its_gpus_gets_its_request_and_leaves_others_theirs(
+    kernel_ms: int,
+) -> None:
+    simulation = Simulation()
+    simulation.join("a", 0.5, 1, gpus=[A])
+    simulation.join("g", 0.5, 1, gpus=[A, B])
+    simulation.join("kernels", 0.5, 1, gpus=[B]).overrun_ns = lambda: kernel_ms * MS
+    settled(simulation)
+
+    for gpu in (A, B):
+        for share in simulation.shares(30 * SECOND, gpu).values():
+            assert share == pytest.approx(0.5, abs=0.02)
+
+
+@pytest.mark.parametrize("kernel_s", [1, 3])
+def test_a_gang_that_waits_is_kept_waiting_for_few_long_kernels(kernel_s: int) -> None:
+    """Whoever owes it time gets its GPU only if that does not drain longer than it waits anyway."""
+    simulation = AsksWhileItDrains()
+    simulation.join("a", 0.5, 1, gpus=[A])
+    simulation.join("g", 0.5, 1, gpus=[A, B])
+    simulation.join("kernels", 0.5, 1, gpus=[B]).overrun_ns = lambda: kernel_s * SECOND
+    settled(simulation)
+
+    shares = simulation.shares(60 * SECOND, A)
+
+    assert shares["a"] >= 0.45
+    assert shares["g"] >= 0.4
+
+
+def test_what_a_gang_has_booked_is_lent_while_another_of_its_gpus_drains() -> None:
+    """`b` took 60 ms to drain the last time."""
+    arbiter = booked()
+    arbiter.tick(130 * MS)
+    arbiter.drained("a", A, 130 * MS, 130 * MS)
+    arbiter.drained("b", B, 190 * MS, 190 * MS)
+    arbiter.want("a", 191 * MS)
+    arbiter.want("b", 191 * MS)
+    arbiter.gone("g", 192 * MS)
+    assert (arbiter.holder(A), arbiter.holder(B)) == ("a", "b")
+    arbiter.connected("g", 193 * MS)
+    arbiter.want("g", 193 * MS)
+    assert arbiter.tick(292 * MS) == [Extend("a", A, 352 * MS), Close("b", B)]
 
 
 def test_a_booking_ends_with_the_gang_that_made_it() -> None:

@@ -130,13 +130,14 @@ def lose_ten_milliseconds(token: GpuToken) -> None:
 
 
 @pytest.mark.parametrize(
-    ("rival", "waits", "booked", "paid_back_ms"),
+    ("rival", "waits", "overdue_s", "paid_back_ms"),
     [
         (500_000, ["rival"], None, 4333),
         (700_000, ["rival"], None, 4667),
         (500_000, [], None, 1000),
         (500_000, ["holder"], None, 1000),
-        (500_000, ["rival"], "rival", 1000),
+        (500_000, ["rival"], 2, 1000),
+        (500_000, ["rival"], 0, 4333),
         (0, ["rival"], None, 1000),
     ],
     ids=[
@@ -145,11 +146,12 @@ def lose_ten_milliseconds(token: GpuToken) -> None:
         "nobody waited",
         "the holder itself wants it again",
         "the rival has booked it and could not have had it earlier",
+        "the rival has booked it and waited for nothing else",
         "the rival had its request",
     ],
 )
 def test_use_is_a_debt_where_somebody_waited_who_was_behind(
-    rival: int, waits: list[str], booked: str | None, paid_back_ms: int
+    rival: int, waits: list[str], overdue_s: int | None, paid_back_ms: int
 ) -> None:
     """Two seconds beside a request of three tenths: 1.4 s too much, or one grant at most."""
     token = GpuToken(GPU)
@@ -159,7 +161,9 @@ def test_use_is_a_debt_where_somebody_waited_who_was_behind(
     }
     for name in waits:
         token.shares[name].waits = True
-    token.booked, token.held = booked, token.shares["holder"]
+    if overdue_s is not None:
+        token.booked, token.overdue_ns = "rival", overdue_s * SECOND
+    token.held = token.shares["holder"]
     token.held.charge(2 * SECOND, 2 * SECOND)
     paid_back = 2 * SECOND + paid_back_ms * MS
     around = [token.shares["holder"].precedence(paid_back + step)[0] for step in (-MS, MS)]

@@ -206,6 +206,7 @@ class Arbiter:
             idle_ns = share.believe_pause(idle_ns, now)
             drain_ns = max(0, min(idle_ns, now) - share.closed_ns)
             share.reported()
+            share.last_drain_ns = now - share.closed_ns
             share.tally.drains += 1
             share.tally.drain_ns += drain_ns
             share.tally.overruns += drain_ns > SHORTEST_GRANT_NS

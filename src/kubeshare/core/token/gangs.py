@@ -6,10 +6,11 @@ there and before the holder, and no other gang has booked. So no gang ever holds
 GPUs while it waits for others, and a cycle of waiting members cannot form. GPUs that a member has
 to itself are no part of this (``Turns``): for those nobody else waits.
 
-A booking ends no grant, and keeps no GPU idle that another member can use: the GPUs are asked
-back together, when the last of the present leases ends. Until then leases that end earlier are
-extended, or the GPU is lent to members that want it alone. What is lost is the difference
-between the drains, and a remainder too short for a grant.
+A booking ends no grant, and keeps no GPU idle that another member can use. All of the GPUs are to
+be free when the last of them is: when its present lease has ended, and its holder has drained as
+long as it did last time. Until then leases that end earlier are extended, or the GPU is lent to
+members that want it alone, and asked back so early that they can drain. What is lost is by how
+much the drains differ from the last ones, and a remainder too short for a grant.
 
 A booking is served after at most one quota and one drain. A gang below its request that waited
 long ranks first on all of its GPUs, after those that waited longer, so it books then at the
@@ -18,6 +19,7 @@ latest.
 
 from collections.abc import Iterable, Mapping
 
+from kubeshare.core.token.entitlement import SHORTEST_GRANT_NS
 from kubeshare.core.token.member import Member
 from kubeshare.core.token.share import MemberShare, Precedence
 
@@ -32,10 +34,14 @@ def book(gangs: Mapping[str, Member], members: Mapping[str, Member], now: int) -
         else:
             forget_booking(gang)
     for gang in sorted(waiting, key=lambda member: member.rank(now)):
-        if _is_next(gang, members, now):
-            expected = max(_free_at(share, now) for share in gang.wanted)
+        had_booked = has_booked(gang)
+        if had_booked or _is_next(gang, members, now):
+            free_at = [(share, _free_at(share, now)) for share in gang.wanted]
             for share in gang.wanted:
-                share.token.booked, share.token.booked_ns = gang.name, expected
+                token, others = share.token, [at for other, at in free_at if other is not share]
+                token.booked, token.booked_ns = gang.name, max(others)
+                if not had_booked:
+                    token.overdue_ns = token.booked_ns
 
 
 def has_booked(member: Member) -> bool:
@@ -44,9 +50,31 @@ def has_booked(member: Member) -> bool:
 
 
 def booked_until(shares: Iterable[MemberShare], name: str) -> int | None:
-    """The earliest time for which others have booked one of these GPUs; None without one."""
-    times = [share.token.booked_ns for share in shares if share.token.booked not in {None, name}]
+    """When one of these GPUs is to be given back that others have booked; None without one.
+
+    That is so long before it is needed as its last drain took.
+    """
+    times = [
+        share.token.booked_ns - share.last_drain_ns
+        for share in shares
+        if share.token.booked not in {None, name}
+    ]
     return min(times, default=None)
+
+
+def keeps_waiting(member: Member, gangs: Iterable[Member], now: int) -> bool:
+    """Whether a gang that ranks before it would wait for its drain, longer than for others."""
+    (share, *others) = member.wanted
+    if others or share.last_drain_ns <= SHORTEST_GRANT_NS:
+        return False
+    rank = member.rank(now)
+    for gang in gangs:
+        rest = [other for other in gang.wanted if other.token is not share.token]
+        if len(rest) < len(gang.wanted) and gang.is_eligible and gang.rank(now) < rank:
+            waits_ns = max([_free_at(other, now) for other in rest]) - now
+            if share.last_drain_ns > waits_ns:
+                return True
+    return False
 
 
 def forget_booking(member: Member) -> None:
@@ -79,7 +107,9 @@ def _rival_ranks(
 
 
 def _free_at(share: MemberShare, now: int) -> int:
-    turn = share.token.turn
-    if turn is None or turn is share.turn or not turn.is_open:
+    """When the holder's work is expected to end, if it drains as long as it did last time."""
+    turn, held = share.token.turn, share.token.held
+    if turn is None or held is None or turn is share.turn:
         return now
-    return max(now, turn.until_ns)
+    closes_ns = turn.until_ns if turn.is_open else held.closed_ns
+    return max(now, closes_ns + held.last_drain_ns)

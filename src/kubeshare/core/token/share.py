@@ -73,6 +73,7 @@ class MemberShare:
         waits: whether its member waits for this GPU.
         since_ns: its use is accounted for up to this time.
         closed_ns: when its gate last went to CLOSING.
+        last_drain_ns: how long its last drain took.
         idle_ns: when the holder reported that it is idle; None if it has not.
         owes_report: whether a turn of it ended without a report that its work had, and no later
             one had such a report.
@@ -99,6 +100,7 @@ class MemberShare:
         "excuses",
         "idle_ns",
         "kept_out",
+        "last_drain_ns",
         "member",
         "owes_report",
         "recent",
@@ -129,6 +131,7 @@ class MemberShare:
         self.waits = self.kept_out = False
         self.since_ns = now
         self.closed_ns = now - PACE_NS
+        self.last_drain_ns = 0
         self.idle_ns: int | None = None
         self.owes_report = self.reporter_left = False
         self._is_excused = self._has_run_over = False
@@ -276,7 +279,7 @@ class MemberShare:
         self.tally.charged_ns += used_ns
         if self._guarantee is not None:
             is_spare = self.is_held and not self._guarantee.was_behind
-            self._guarantee.use(clock_ns, used_ns, self._owed(clock_ns))
+            self._guarantee.use(clock_ns, used_ns, self._owed(until))
             if is_spare:
                 self.token.make_up(used_ns)
         if self._prompt is not None:
@@ -314,6 +317,7 @@ class MemberShare:
         reported, but not again after each bypass.
         """
         self.charge(now, now)
+        self.last_drain_ns = now - self.closed_ns
         if (waits_elsewhere and self.excuses == 0) or self.bypasses == 0:
             self._overtime_left_ns = _OVERTIME_MAX_NS
         self._has_run_over |= waits_elsewhere
@@ -394,9 +398,9 @@ class MemberShare:
 
     def _missed(self, now: int) -> int:
         """How far waiting others are behind, all together, in millionths of a ns."""
-        for share in self._others_waiting():
+        for share in self._others_waiting(now):
             share.refresh(now)
-        return self._owed(self.token.clock(now))
+        return self._owed(now)
 
     def is_prompt(self, now: int, cost_ns: int = 0) -> bool:
         """Whether it is latency-sensitive, and its request has more than the cost left.
@@ -458,21 +462,22 @@ class MemberShare:
             return quota_ns
         return min(quota_ns, max(paced_grant_ns(0, quota_ns), self.allowance.runs_out_after()))
 
-    def _owed(self, clock_ns: int) -> int:
+    def _owed(self, now: int) -> int:
         """What it can owe beyond one grant, in millionths of a ns.
 
         A bypassed share takes from whoever holds the GPU, and nobody is behind for that. Any other
         owes what others that wait are behind.
 
-        A gang that booked, or is at its limit on another GPU, does not count: it could not have
-        run earlier.
+        A gang that waits for another GPU, or is at its limit there, does not count: it could not
+        have run earlier.
         """
         if self.is_bypassed:
             return _OVERTIME_MAX_NS * MICROS if self._has_run_over else DEBT_MAX
-        return sum([max(0, share.behind(clock_ns)) for share in self._others_waiting()])
+        clock_ns = self.token.clock(now)
+        return sum([max(0, share.behind(clock_ns)) for share in self._others_waiting(now)])
 
-    def _others_waiting(self) -> list["MemberShare"]:
-        booked = self.token.booked
+    def _others_waiting(self, now: int) -> list["MemberShare"]:
+        booked = self.token.booked if now <= self.token.overdue_ns else None
         return [
             share
             for name, share in self.token.shares.items()

@@ -19,7 +19,13 @@ from typing import Final
 
 from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch
 from kubeshare.core.token.entitlement import PROMPT_COST_NS, SHORTEST_GRANT_NS
-from kubeshare.core.token.gangs import book, booked_until, forget_booking, has_booked
+from kubeshare.core.token.gangs import (
+    book,
+    booked_until,
+    forget_booking,
+    has_booked,
+    keeps_waiting,
+)
 from kubeshare.core.token.gpu_token import GpuToken
 from kubeshare.core.token.member import Member
 from kubeshare.core.token.share import MemberShare
@@ -231,6 +237,8 @@ class Turns:
         in_order = sorted(ready.values(), key=lambda m: (not has_booked(m), m.place(now)))
         for member in in_order:
             if any(share.token.held is not None for share in member.wanted):
+                continue
+            if keeps_waiting(member, self._gangs.values(), now):
                 continue
             ends = booked_until(member.wanted, member.name)
             if ends is None or (not member.is_gang and ends - now >= SHORTEST_GRANT_NS):
