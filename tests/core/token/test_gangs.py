@@ -138,9 +138,10 @@ def test_a_gang_beside_kernels_on_one_of_its_gpus_gets_its_request_and_leaves_ot
 
 
 @pytest.mark.parametrize("kernel_s", [1, 3])
-def test_a_gang_that_waits_is_kept_waiting_for_few_long_kernels(kernel_s: int) -> None:
+@pytest.mark.parametrize("jobs", [Simulation, AsksWhileItDrains])
+def test_a_gang_is_kept_waiting_by_few_long_kernels(jobs: type[Simulation], kernel_s: int) -> None:
     """Whoever owes it time gets its GPU only if that does not drain longer than it waits anyway."""
-    simulation = AsksWhileItDrains()
+    simulation = jobs()
     simulation.join("a", 0.5, 1, gpus=[A])
     simulation.join("g", 0.5, 1, gpus=[A, B])
     simulation.join("kernels", 0.5, 1, gpus=[B]).overrun_ns = lambda: kernel_s * SECOND

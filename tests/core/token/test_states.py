@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 import samples
 from core.token.simulation import MS, SECOND
 from kubeshare.core.token import Action, Amounts, Arbiter, Close, Extend, MemberView, Open, Shut
+from kubeshare.core.token.share import ASKS_AGAIN_NS
 
 GPUS = ("gpu-0", "gpu-1")
 BOUNDS = (300_000, 600_000)
@@ -41,6 +42,7 @@ class Watcher:
         self.works_since: dict[tuple[str, str], int] = {}  # with the work that goes on past a turn
         self.worked: dict[tuple[str, str], int] = {}
         self.reports: dict[tuple[str, str], int] = {}
+        self.shut: dict[tuple[str, str], int] = {}
 
     def feed(self, event: Event) -> list[Action]:
         """Feed one event; those that the daemon would never send are left out."""
@@ -142,6 +144,7 @@ class Watcher:
             self.gates[key] = "closing"
         elif isinstance(action, Shut):
             del self.gates[key]
+            self.shut[key] = self.now
             if not action.bypassed:
                 self._end_work(key)
         else:
@@ -183,7 +186,17 @@ class Watcher:
         return neighbours == [name] and max(self.shares[name][gpu][1:]) == 1_000_000
 
     def _is_gang_near(self, gpu: str) -> bool:
-        return any(len(gpus) > 1 and gpu in gpus for gpus in self.wanted.values())
+        """Whether one waits, or drains, or has drained just now and may wait again."""
+        if any(len(gpus) > 1 and gpu in gpus for gpus in self.wanted.values()):
+            return True
+        gangs = [name for name in self.members if gpu in self.shares[name]]
+        return any(
+            (name, each) in self.gates
+            or self.now - self.shut.get((name, each), -SECOND) < ASKS_AGAIN_NS
+            for name in gangs
+            for each in self.shares[name]
+            if each != gpu
+        )
 
 
 SINGLES: dict[str, dict[str, Amounts]] = {name: {GPUS[0]: BOUNDS} for name in "abc"}

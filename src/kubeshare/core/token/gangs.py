@@ -18,6 +18,7 @@ latest.
 """
 
 from collections.abc import Iterable, Mapping
+from typing import TypeAlias
 
 from kubeshare.core.token.entitlement import SHORTEST_GRANT_NS
 from kubeshare.core.token.member import Member
@@ -62,15 +63,19 @@ def booked_until(shares: Iterable[MemberShare], name: str) -> int | None:
     return min(times, default=None)
 
 
-def keeps_waiting(member: Member, gangs: Iterable[Member], now: int) -> bool:
+Claim: TypeAlias = tuple[list[MemberShare], tuple[Precedence, str]]
+"""What a gang waits for, and its rank."""
+
+
+def keeps_waiting(member: Member, claims: Iterable[Claim], now: int) -> bool:
     """Whether a gang that ranks before it would wait for its drain, longer than for others."""
     (share, *others) = member.wanted
     if others or share.last_drain_ns <= SHORTEST_GRANT_NS:
         return False
     rank = member.rank(now)
-    for gang in gangs:
-        rest = [other for other in gang.wanted if other.token is not share.token]
-        if len(rest) < len(gang.wanted) and gang.is_eligible and gang.rank(now) < rank:
+    for shares, before in claims:
+        rest = [other for other in shares if other.token is not share.token]
+        if before < rank and len(rest) < len(shares):
             waits_ns = max([_free_at(other, now) for other in rest]) - now
             if share.last_drain_ns > waits_ns:
                 return True

@@ -1,6 +1,6 @@
 """One member's share of one GPU: bounds, usage and counters."""
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
 
 from kubeshare.core.token.entitlement import (
     DEBT_MAX,
@@ -41,7 +41,7 @@ _MISSED_MAX_NS = 16_000_000_000
 """And longer, if those that wait miss no more than this of their requests, all together: what they
 miss in one longest drain."""
 
-_ASKS_AGAIN_NS = 300_000
+ASKS_AGAIN_NS: Final = 300_000
 """Who asks for the GPU so soon after its turn loses nothing that it is owed by the pause."""
 
 _OF_PAUSES = 5
@@ -249,7 +249,7 @@ class MemberShare:
         if is_using:
             self._account_for_use(until, clock_ns)
         elif self._guarantee is not None:
-            asks_again = until - self.since_ns <= _ASKS_AGAIN_NS
+            asks_again = until - self.since_ns <= ASKS_AGAIN_NS
             wanting = not self.kept_out if self.waits else asks_again
             self._guarantee.wait(clock_ns, wanting=wanting)
             if self._has_run_over:

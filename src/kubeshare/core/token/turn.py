@@ -41,7 +41,9 @@ class Turn:
         held: the shares whose gates are not closed, in the order of the GPUs' UUIDs.
 
     Attributes:
-        until_ns: when OPEN the end of the lease, when CLOSING the deadline of the drain.
+        granted: the shares that were held at first.
+        until_ns: when OPEN the end of the lease, when CLOSING the deadline of the drain; after
+            that, until when its member is expected to ask again.
         watched: whether the holder has been asked to report when it is idle.
         reopened: how often its drain took too long.
         draining_ns: when it first began to drain.
@@ -51,6 +53,7 @@ class Turn:
     __slots__ = (
         "busy_ns",
         "draining_ns",
+        "granted",
         "held",
         "member",
         "phase",
@@ -61,7 +64,7 @@ class Turn:
 
     def __init__(self, member: str, held: list[MemberShare]) -> None:
         self.member = member
-        self.held = held
+        self.held = self.granted = held
         self.phase: Phase = OPEN
         self.until_ns = 0
         self.watched = False

@@ -20,6 +20,7 @@ from typing import Final
 from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch
 from kubeshare.core.token.entitlement import PROMPT_COST_NS, SHORTEST_GRANT_NS
 from kubeshare.core.token.gangs import (
+    Claim,
     book,
     booked_until,
     forget_booking,
@@ -28,8 +29,8 @@ from kubeshare.core.token.gangs import (
 )
 from kubeshare.core.token.gpu_token import GpuToken
 from kubeshare.core.token.member import Member
-from kubeshare.core.token.share import MemberShare
-from kubeshare.core.token.turn import CLOSING, OPEN, Turn
+from kubeshare.core.token.share import ASKS_AGAIN_NS, MemberShare
+from kubeshare.core.token.turn import CLOSING, OPEN, Turn, precedence_of
 
 _DRAIN_TIMEOUT_NS: Final = 200_000_000
 """The least time that a drain may take, and how long a report of being busy counts."""
@@ -54,6 +55,7 @@ class Turns:
         self._members = members
         self._tokens = tokens
         self._gangs: dict[str, Member] = {}
+        self._returning: dict[str, Turn] = {}
         self.deadline: int | None = None
 
     def wait(self, member: Member, now: int, actions: list[Action]) -> list[Action]:
@@ -69,6 +71,7 @@ class Turns:
 
     def note(self, member: Member) -> None:
         """Note whether a member that wants other GPUs than before is a gang."""
+        self._returning.pop(member.name, None)
         if len(member.wanted) > 1:
             self._gangs[member.name] = member
         else:
@@ -81,6 +84,12 @@ class Turns:
             if turn.phase is CLOSING:
                 self._end_of_drain_timeout(turn, now, actions)
         self._assign_whole_gpus(now, actions)
+        if self._returning:
+            self._returning = {
+                name: turn
+                for name, turn in self._returning.items()
+                if now < turn.until_ns or any(share.turn is turn for share in turn.granted)
+            }
         if self._gangs:
             book(self._gangs, self._members, now)
         for turn in due:
@@ -146,6 +155,8 @@ class Turns:
         turn = share.turn
         if turn is not None:
             turn.held = [other for other in turn.held if other is not share]
+            if not turn.held:
+                turn.until_ns = now + ASKS_AGAIN_NS
         share.charge(idle_ns, now)
         return Shut(share.member, share.token.gpu)
 
@@ -169,7 +180,7 @@ class Turns:
         return shut
 
     def _next_deadline(self) -> int | None:
-        times = []
+        times = [turn.until_ns for turn in self._returning.values()]
         for token in self._tokens.values():
             if token.turn is not None:
                 times.append(token.turn.until_ns)
@@ -208,7 +219,7 @@ class Turns:
     def _assign(self, now: int, actions: list[Action]) -> None:
         """Give free GPUs to the members that wait for them, in their order."""
         free = [token for token in self._tokens.values() if token.held is None]
-        if self._gangs:
+        if self._gangs or self._returning:
             self._assign_in_order(free, now, actions)
             return
         for token in free:
@@ -234,15 +245,25 @@ class Turns:
 
     def _assign_in_order(self, free: list[GpuToken], now: int, actions: list[Action]) -> None:
         ready = {member.name: member for token in free for member in self._ready(token, now)}
+        claims = self._claims(now)
         in_order = sorted(ready.values(), key=lambda m: (not has_booked(m), m.place(now)))
         for member in in_order:
             if any(share.token.held is not None for share in member.wanted):
                 continue
-            if keeps_waiting(member, self._gangs.values(), now):
+            if keeps_waiting(member, claims, now):
                 continue
             ends = booked_until(member.wanted, member.name)
             if ends is None or (not member.is_gang and ends - now >= SHORTEST_GRANT_NS):
                 self._open(member, member.wanted, now, ends, actions)
+
+    def _claims(self, now: int) -> list[Claim]:
+        """What gangs wait for, or are about to: their gates have closed, but they were not idle."""
+        returning = [
+            (turn.granted, (precedence_of(turn.granted, now), turn.member))
+            for turn in self._returning.values()
+        ]
+        waiting = [each for each in self._gangs.values() if each.is_eligible]
+        return [*returning, *((each.wanted, each.rank(now)) for each in waiting)]
 
     def _end_of_lease(self, turn: Turn, now: int, actions: list[Action]) -> None:
         """Extend the lease if the holder would be chosen again; else close its gates."""
@@ -253,6 +274,8 @@ class Turns:
         )
         if turn.reopened or not is_next or _has_run_out(turn, now):
             self.close(turn, now, actions)
+            if len(turn.granted) > 1 and not self._members[turn.member].wanted:
+                self._returning[turn.member] = turn
             return
         for share in turn.held:
             share.account(now, using=True)
