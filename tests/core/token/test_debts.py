@@ -9,6 +9,20 @@ from kubeshare.core.token import Arbiter
 OTHER_GPU = "gpu-1"
 
 
+def after_a_long_kernel() -> Arbiter:
+    """`a`, limited to .1, has had a kernel that ended after 15 s."""
+    arbiter = Arbiter()
+    arbiter.add("a", {GPU: (100_000, 100_000)}, 0)
+    arbiter.want("a", 0)
+    now = 100 * MS
+    arbiter.tick(now)
+    while now < 15 * SECOND:
+        now += 50 * MS
+        arbiter.busy("a", GPU, now)
+    arbiter.drained("a", GPU, now, now)
+    return arbiter
+
+
 @pytest.mark.parametrize("limit", [100_000, 500_000])
 @pytest.mark.parametrize("stopped_s", [60, 600, 3600])
 @pytest.mark.parametrize("ends", ["reports", "is gone"])
@@ -37,18 +51,28 @@ def test_a_share_that_was_stopped_is_kept_from_the_gpu_by_its_limit_for_a_minute
 
 
 def test_a_long_kernel_whose_end_was_reported_is_paid_back_to_the_limit_in_full() -> None:
-    arbiter = Arbiter()
-    arbiter.add("a", {GPU: (100_000, 100_000)}, 0)
-    arbiter.want("a", 0)
-    now = 100 * MS
-    arbiter.tick(now)
-    while now < 15 * SECOND:
-        now += 50 * MS
-        arbiter.busy("a", GPU, now)
-    arbiter.drained("a", GPU, now, now)
-    arbiter.want("a", now)
+    arbiter = after_a_long_kernel()
 
-    assert (arbiter.deadline() or now) - now >= 130 * SECOND
+    arbiter.want("a", 15 * SECOND)
+
+    assert (arbiter.deadline() or 0) - 15 * SECOND >= 130 * SECOND
+
+
+@pytest.mark.parametrize(
+    ("limits", "quota_ns"),
+    [((110_000,), 100 * MS), ((1_000_000, 100_000), 100 * MS), ((100_000,), 50 * MS)],
+    ids=["another limit", "no limit for a moment", "another quota"],
+)
+def test_what_is_owed_beyond_a_limit_is_owed_after_a_change(
+    limits: tuple[int, ...], quota_ns: int
+) -> None:
+    arbiter = after_a_long_kernel()
+    for limit in limits:
+        arbiter.change("a", {GPU: (100_000, limit)}, 15 * SECOND, quota_ns=quota_ns)
+
+    arbiter.want("a", 15 * SECOND)
+
+    assert (arbiter.deadline() or 0) - 15 * SECOND >= 120 * SECOND
 
 
 def test_a_gang_at_its_limit_on_one_gpu_puts_no_neighbour_of_its_other_gpu_in_debt() -> None:

@@ -119,10 +119,10 @@ def test_a_changed_limit_while_alone_holds_from_then_on() -> None:
     assert arbiter.tick(100 * MS) == [Extend("a", GPU, 200 * MS)]
 
     arbiter.change("a", {GPU: (300_000, 300_000, 600_000)}, 150 * MS)
-    assert arbiter.tick(200 * MS)[0] == Extend("a", GPU, 300 * MS)
-    # The credit of a new limit of .3 in millionths of a ns is 70 ms: 175 ms under a limit of .6.
-    assert arbiter.tick(300 * MS) == [Extend("a", GPU, 325 * MS)]
-    assert arbiter.tick(325 * MS) == [Close("a", GPU)]
+    # 50 ms at a limit of .3 left 35 ms, in millionths of a ns, of 70: 87.5 ms under a limit of .6.
+    end = 237_500_000
+    assert arbiter.tick(200 * MS) == [Extend("a", GPU, end)]
+    assert arbiter.tick(end) == [Close("a", GPU)]
 
 
 @pytest.mark.parametrize("seed", range(3))

@@ -140,13 +140,18 @@ class Allowance:
 
     def __init__(self, limit: int, quota_ns: int, now: int) -> None:
         self._limit = limit
-        self._quota_ns = quota_ns
+        self.set_quota(quota_ns)
         self._enough = paced_grant_ns(limit, quota_ns) * (MICROS - limit)
-        self._cap = self._most = 2 * quota_ns * MICROS
+        self._most = self._cap
         self._credit = self._enough
         self._overtime = 0
         self._at_ns = now
         self.held_back = limit == 0
+
+    def set_quota(self, quota_ns: int) -> None:
+        """Set the longest grant, for the next change of the limit and all that follows."""
+        self._quota_ns = quota_ns
+        self._cap = 2 * quota_ns * MICROS
 
     def advance(self, now: int, *, using: bool, bypassed: bool = False, behind: int = 0) -> None:
         """Account for the time up to `now`; times before the last one change nothing.

@@ -181,11 +181,14 @@ class MemberShare:
         return self.spec.limit_alone_micros > self.spec.limit_micros
 
     def change(self, spec: ShareSpec, now: int) -> None:
-        """Set another request and limit; what it used and is owed stays."""
+        """Set another request and limit; what it used, owes and is owed stays."""
         self.settle(now)
         before, self.spec = self.spec, spec
         if _limits(before) != _limits(spec):
-            self._account = _allowance(spec, now)
+            if self._account is None:
+                self._account = _allowance(spec, now)
+            else:
+                self._account.set_quota(spec.quota_ns)
             self._set_limit(now)
         if self._guarantee is not None:
             self._guarantee.change(spec.request_micros, spec.quota_ns)
