@@ -365,16 +365,33 @@ static void find_owner(struct ks_stream *stream) {
     KS_DRIVER(context_pop)(&popped);
 }
 
+static bool track_stream(struct ks_stream stream) {
+    find_owner(&stream);
+    const bool tracked = ks_streams_add(stream);
+    if (!tracked && stream.event != NULL)
+        KS_DRIVER(event_destroy)(stream.event);
+    return tracked;
+}
+
 bool ks_context_track_stream(CUstream handle, unsigned int flags) {
     struct ks_stream stream = {.handle = handle, .flags = flags};
     ks_acquire(&lock, KS_LOCK_CONTEXTS);
     const int mode = enter_driver();
     if (KS_DRIVER(stream_get_context)(handle, &stream.context) != CUDA_SUCCESS)
         stream.context = ks_current_context();
-    find_owner(&stream);
-    const bool tracked = ks_streams_add(stream);
-    if (!tracked && stream.event != NULL)
-        KS_DRIVER(event_destroy)(stream.event);
+    const bool tracked = track_stream(stream);
+    leave_driver(mode);
+    ks_release(&lock);
+    return tracked;
+}
+
+bool ks_context_track_green(CUgreenCtx green) {
+    struct ks_stream all = {
+        .handle = (CUstream)green, .green = green, .flags = CU_STREAM_NON_BLOCKING};
+    ks_acquire(&lock, KS_LOCK_CONTEXTS);
+    const int mode = enter_driver();
+    const bool tracked =
+        KS_DRIVER(context_of_green)(&all.context, green) == CUDA_SUCCESS && track_stream(all);
     leave_driver(mode);
     ks_release(&lock);
     return tracked;

@@ -28,6 +28,9 @@ int ks_cell_of_device(CUdevice device);
 /* Records a stream that was created; false if there are too many. */
 bool ks_context_track_stream(CUstream stream, unsigned int flags);
 
+/* The same for the default stream of a green context. */
+bool ks_context_track_green(CUgreenCtx green);
+
 /* Has the driver end a stream. Events that are recorded later are behind its work. */
 CUresult ks_context_end_stream(CUresult (*real)(CUstream), CUstream stream);
 

@@ -10,6 +10,7 @@
 #include "lookup/driver_calls.h"
 #include "lookup/real.h"
 #include "session.h"
+#include "streams.h"
 #include "system.h"
 
 static CUresult may_have_context(CUdevice device) {
@@ -108,14 +109,21 @@ int cuCtxDetach(CUcontext context) {
     return destroy(KS_REAL(cuCtxDetach), context);
 }
 
-/* Retains the primary context of its GPU, whose events also cover its work. */
+/* Retains the primary context of its GPU, whose events also cover its work. Where the driver has no
+ * such events, its default stream is followed like other streams. */
 int cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources, CUdevice device,
                      unsigned int flags) {
-    const CUresult result = may_have_context(device);
+    CUresult result = may_have_context(device);
     if (result != CUDA_SUCCESS)
         return result;
     ks_contexts_expect_green();
-    return KS_REAL(cuGreenCtxCreate)(context, resources, device, flags);
+    result = KS_REAL(cuGreenCtxCreate)(context, resources, device, flags);
+    if (result != CUDA_SUCCESS || ks_driver_has(KS_CALL_context_record_event) ||
+        ks_context_track_green(*context))
+        return result;
+    ks_debug("more than %u streams at once", KS_STREAMS_MAX);
+    KS_REAL(cuGreenCtxDestroy)(*context);
+    return CUDA_ERROR_OUT_OF_MEMORY;
 }
 
 int cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {

@@ -13,6 +13,8 @@
 
 struct ks_stream {
     CUstream handle;       /* NULL: this entry is free */
+    CUgreenCtx green;      /* unless NULL, all streams of this green context: its default one has no
+                              handle, which is that of the context then */
     CUcontext context;     /* its own: that of a green context differs from its owner */
     CUcontext owner;       /* the context whose work it is */
     unsigned long long id; /* of the owner: a handle may be used again */

@@ -140,6 +140,17 @@ static CUresult follow(const struct ks_timeline *timeline, CUstream stream, CUev
     return KS_DRIVER(stream_wait_event)(timeline->behind, event, 0);
 }
 
+/* Would invalidate the captures in that green context: while there are any, anywhere, its default
+ * stream is not followed. */
+static CUresult follow_green(const struct ks_timeline *timeline, CUgreenCtx green, CUevent event) {
+    if (ks_is_capturing())
+        return CUDA_SUCCESS;
+    const CUresult recorded = KS_DRIVER(green_record_event)(green, event);
+    if (recorded != CUDA_SUCCESS)
+        return recorded;
+    return KS_DRIVER(stream_wait_event)(timeline->behind, event, 0);
+}
+
 /* The owner is the current context. */
 static CUresult follow_tracked(const struct ks_timeline *timeline, struct ks_stream *stream) {
     if (stream->event == NULL) {
@@ -149,6 +160,8 @@ static CUresult follow_tracked(const struct ks_timeline *timeline, struct ks_str
             return created;
         }
     }
+    if (stream->green != NULL)
+        return follow_green(timeline, stream->green, stream->event);
     return follow(timeline, stream->handle, stream->event);
 }
 

@@ -135,12 +135,31 @@ static void do_pass(char **words) {
     answer(result);
 }
 
+static CUresult enter_green(void) {
+    CUcontext entered;
+    const CUresult result = cuCtxFromGreenCtx(&entered, green);
+    return result != CUDA_SUCCESS ? result : cuCtxSetCurrent(entered);
+}
+
+/* Green contexts came with CUDA 12.4, and their own way to make streams with 12.5. */
+static CUresult add_green_stream(void) {
+    int version;
+    CUresult result = cuDriverGetVersion(&version);
+    if (result == CUDA_SUCCESS && version >= 12050)
+        return cuGreenCtxStreamCreate(&streams[2], green, CU_STREAM_NON_BLOCKING, 0);
+    if (result == CUDA_SUCCESS)
+        result = enter_green();
+    if (result == CUDA_SUCCESS)
+        result = cuStreamCreate(&streams[2], CU_STREAM_NON_BLOCKING);
+    return result != CUDA_SUCCESS ? result : cuCtxSetCurrent(context);
+}
+
 /* green: a green context with stream 2; what it is made of is left to the fake GPU */
 static void do_green(char **words) {
     (void)words;
     CUresult result = cuGreenCtxCreate(&green, NULL, 0, 1);
     if (result == CUDA_SUCCESS)
-        result = cuGreenCtxStreamCreate(&streams[2], green, CU_STREAM_NON_BLOCKING, 0);
+        result = add_green_stream();
     answer(result);
 }
 
@@ -153,9 +172,7 @@ static void do_ungreen(char **words) {
 /* enter: makes the green context current */
 static void do_enter(char **words) {
     (void)words;
-    CUcontext entered;
-    const CUresult result = cuCtxFromGreenCtx(&entered, green);
-    answer(result != CUDA_SUCCESS ? result : cuCtxSetCurrent(entered));
+    answer(enter_green());
 }
 
 /* leave: makes the primary one current again */
@@ -230,7 +247,7 @@ static void do_thread(char **words) {
 }
 
 /* Gives the current context work. */
-static CUresult use_current(CUstream stream, unsigned microseconds) {
+static CUresult use_current(CUstream stream, unsigned microseconds, int count) {
     CUmodule loaded;
     CUfunction function;
     void *parameters[] = {&microseconds};
@@ -238,7 +255,7 @@ static CUresult use_current(CUstream stream, unsigned microseconds) {
     if (result != CUDA_SUCCESS)
         return result;
     result = cuModuleGetFunction(&function, loaded, "kubeshare_spin_us");
-    if (result == CUDA_SUCCESS)
+    for (int i = 0; i < count && result == CUDA_SUCCESS; i++)
         result = cuLaunchKernel(function, 1, 1, 1, 1, 1, 1, 0, stream, parameters, NULL);
     cuModuleUnload(loaded);
     return result;
@@ -249,9 +266,14 @@ static CUresult use_a_context(unsigned microseconds) {
     CUresult result = cuCtxCreate(&own, NULL, 0, 0);
     if (result != CUDA_SUCCESS)
         return result;
-    result = use_current(NULL, microseconds);
+    result = use_current(NULL, microseconds, 1);
     const CUresult destroyed = cuCtxDestroy(own);
     return result != CUDA_SUCCESS ? result : destroyed;
+}
+
+/* default MICROSECONDS COUNT: kernels on the default stream of the current context */
+static void do_default(char **words) {
+    answer(use_current(NULL, (unsigned)atoi(words[1]), atoi(words[2])));
 }
 
 /* contexts COUNT MICROSECONDS: so many come, are given work, and go, one after the other */
@@ -284,7 +306,7 @@ static CUresult use_the_primary_context(unsigned microseconds) {
     if (result == CUDA_SUCCESS)
         result = cuMemAlloc(&memory, 4096);
     if (result == CUDA_SUCCESS)
-        result = use_current(stream, microseconds);
+        result = use_current(stream, microseconds, 1);
     if (result == CUDA_SUCCESS)
         result = find_counted(4096);
     const CUresult released = cuDevicePrimaryCtxRelease(0);
@@ -351,6 +373,7 @@ static const struct command {
     {"free",          1, do_free         },
     {"free-now",      0, do_free_now     },
     {"thread",        3, do_thread       },
+    {"default",       2, do_default      },
     {"contexts",      2, do_contexts     },
     {"primary",       3, do_primary      },
     {"finish",        1, do_finish       },

@@ -22,6 +22,7 @@
     CALL(primary_get_state, "cuDevicePrimaryCtxGetState",                                          \
          (CUdevice device, unsigned int *flags, int *active))                                      \
     CALL(context_of_green, "cuCtxFromGreenCtx", (CUcontext * context, CUgreenCtx green))           \
+    CALL(green_record_event, "cuGreenCtxRecordEvent", (CUgreenCtx green, CUevent event))           \
     CALL(device_get_count, "cuDeviceGetCount", (int *count))                                       \
     CALL(device_get_uuid, "cuDeviceGetUuid", (CUuuid * uuid, CUdevice device))                     \
     CALL(device_get_uuid_v2, "cuDeviceGetUuid_v2", (CUuuid * uuid, CUdevice device))               \

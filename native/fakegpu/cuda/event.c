@@ -237,13 +237,8 @@ API cuEventRecord(CUevent event, CUstream stream) {
     return cuEventRecordWithFlags(event, stream, CU_EVENT_RECORD_DEFAULT);
 }
 
-API cuCtxRecordEvent(CUcontext handle, CUevent event) {
-    struct CUctx_st *context;
+static CUresult record_behind_all(struct CUctx_st *context, CUevent event) {
     bool deferred = false;
-    TRY(usable(event));
-    TRY(find_context(handle, &context));
-    call_costs(&driver.engine.profile.costs.event_record, context);
-    REQUIRE(event->context == context, CUDA_ERROR_INVALID_HANDLE);
     TRY(whole_context_call(context));
     capture_forget(event);
     if (deferred_any())
@@ -254,6 +249,25 @@ API cuCtxRecordEvent(CUcontext handle, CUevent event) {
     record(event, context->device, now, &context->last);
     engine_leave(&driver.engine, context->device->gpu);
     return CUDA_SUCCESS;
+}
+
+API cuCtxRecordEvent(CUcontext handle, CUevent event) {
+    struct CUctx_st *context;
+    TRY(usable(event));
+    TRY(find_context(handle, &context));
+    call_costs(&driver.engine.profile.costs.event_record, context);
+    REQUIRE(event->context == context, CUDA_ERROR_INVALID_HANDLE);
+    return record_behind_all(context, event);
+}
+
+API cuGreenCtxRecordEvent(CUgreenCtx green, CUevent event) {
+    struct CUctx_st *context;
+    TRY(usable(event));
+    TRY(find_living_context((CUcontext)green, &context));
+    call_costs(&driver.engine.profile.costs.event_record, context);
+    REQUIRE(context->primary != NULL, CUDA_ERROR_INVALID_CONTEXT);
+    REQUIRE(owning_context(event->context) == context->primary, CUDA_ERROR_INVALID_HANDLE);
+    return record_behind_all(context, event);
 }
 
 API cuEventQuery(CUevent event) {

@@ -330,6 +330,7 @@ CUresult cuCtxFromGreenCtx(CUcontext *context, CUgreenCtx green);
 CUresult cuGreenCtxStreamCreate(CUstream *stream, CUgreenCtx context, unsigned int flags,
                                 int priority);
 CUresult cuCtxRecordEvent(CUcontext context, CUevent event);
+CUresult cuGreenCtxRecordEvent(CUgreenCtx context, CUevent event);
 CUresult cuMemGetInfo(size_t *free, size_t *total);
 CUresult cuMemAlloc(CUdeviceptr *pointer, size_t bytes);
 CUresult cuMemFree(CUdeviceptr pointer);

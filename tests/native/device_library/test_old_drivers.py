@@ -58,6 +58,48 @@ def test_a_drain_ends_with_the_work_of_every_stream(
     assert end_ns - before_ns > 60 * MILLISECOND_NS
 
 
+GREEN = pytest.mark.parametrize("driver", [550])
+"""Green contexts came with it."""
+
+
+@GREEN
+@pytest.mark.parametrize("launch", ["default 200000 1", "launch 2 200000 1"])
+def test_a_drain_ends_with_the_work_of_a_green_context(
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection, launch: str
+) -> None:
+    for command in ("green", "enter", launch):
+        work.do(*command.split())
+    session.drain(connection)
+    assert machine.gpu()["busy_ns"] == 200 * MILLISECOND_NS
+
+
+@GREEN
+def test_the_work_of_a_green_context_that_was_ended_is_waited_for(
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection
+) -> None:
+    for command in ("green", "enter", "default 200000 1", "leave", "ungreen"):
+        work.do(*command.split())
+    session.drain(connection)
+    assert machine.gpu()["busy_ns"] == 200 * MILLISECOND_NS
+
+
+@GREEN
+def test_little_is_queued_on_the_default_stream_of_a_green_context_when_a_turn_ends(
+    machine: Machine, session: FakeSession, work: Probe, connection: Connection
+) -> None:
+    work.do("green")
+    work.do("enter")
+    work.send("default", 1000, 5000)
+    assert eventually(lambda: machine.gpu()["busy_ns"] > 100 * MILLISECOND_NS)
+    session.page.set_gate(0, GateState.CLOSING)
+    before = machine.gpu()["busy_ns"]
+    session.drain(connection)
+    drained = machine.gpu()["busy_ns"]
+    assert drained - before < 150 * MILLISECOND_NS
+    connection.expect(MessageType.WANT)
+    assert machine.gpu()["busy_ns"] == drained
+
+
 def test_the_work_of_a_stream_that_was_destroyed_is_waited_for(
     machine: Machine, session: FakeSession, work: Probe, connection: Connection
 ) -> None:
