@@ -16,6 +16,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Self
 
+import msgspec
 import pytest
 
 from deadlines import DEADLINE_S, eventually
@@ -34,6 +35,8 @@ pytestmark = [pytest.mark.native, pytest.mark.slow]
 
 POD = GrantedPod(namespace="default", name="a", uid="0f3a7c1e-5b6d-4e8f-9a0b-1c2d3e4f5a6b")
 LIMIT = 256 * MIB
+TENTH = 100_000
+"""Of the GPU: the pod's request and limit."""
 OUT_OF_MEMORY = 2
 FOREVER_US = 2_000_000_000
 """Half an hour: no test lasts so long."""
@@ -76,7 +79,9 @@ class Node:
         self.machine = Machine(folder / "gpus")
         self._stack = ExitStack()
         self.daemon = self._stack.enter_context(RunningDaemon(self.paths))
-        part = self.machine.grant(memory=LIMIT)
+        part = msgspec.structs.replace(
+            self.machine.grant(memory=LIMIT, request=TENTH), limit_micros=TENTH
+        )
         self.daemon.grant(Grant(version=GRANT_VERSION, claim="claim", gpus=(part,), pod=POD))
 
     def close(self) -> None:
@@ -94,7 +99,7 @@ class Node:
 
     def start_beside(self, memory: int) -> Probe:
         """A process of another claim on the same GPU, with the library in it."""
-        part = self.machine.grant(memory=LIMIT)
+        part = self.machine.grant(memory=LIMIT, request=1_000_000 - TENTH)
         self.daemon.grant(Grant(version=GRANT_VERSION, claim="other", gpus=(part,)))
         probe = self._run(["probe", "dlsym"], preload=None, of_pod=False, claim="other")
         return self._take(probe, memory)
