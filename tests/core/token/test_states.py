@@ -237,13 +237,12 @@ def test_whatever_happens_each_gpu_has_one_holder_and_gangs_have_all_or_none(
 
 
 def actions_of(members: str, shares: dict[str, dict[str, Amounts]]) -> list[Event]:
-    """The six events of each member; an answer is about each of its GPUs, a want of all or one."""
+    """The events of each member; an answer is about each of its GPUs, a want of all or one."""
     found: list[Event] = [("tick", "", "", 0)]
     for name in members:
         found += [(what, name, "", 0) for what in ("want", "gone", "add", "remove")]
-        found += [
-            (what, name, gpu, 0) for what in ("drained", "idle") for gpu in sorted(shares[name])
-        ]
+        answers = product(("drained", "idle", "busy"), sorted(shares[name]))
+        found += [(what, name, gpu, 0) for what, gpu in answers]
         if len(shares[name]) > 1:
             found += [("want one", name, gpu, 0) for gpu in sorted(shares[name])]
     return found
