@@ -184,10 +184,9 @@ def test_processes_take_turns_whatever_their_queues(tmp_path: Path) -> None:
     elsewhere("launch(100_000); good(d.cuCtxSynchronize()); answer = 0")
     answer = d.cuStreamQuery(streams[0])[0].name
     """
-    answer, busy_ms = run(tmp_path, 8, script)
+    answer, _ = run(tmp_path, 8, script)
     assert answer == NOT_READY
-    shares = [
-        process.busy_ns / MILLISECOND_NS for process in fakegpu.stat(tmp_path).gpus[0].processes
-    ]
-    assert min(shares) == 100
-    assert sum(shares) == busy_ms
+    gpu = fakegpu.stat(tmp_path).gpus[0]
+    shares_ns = [process.busy_ns for process in gpu.processes]
+    assert min(shares_ns) == 100 * MILLISECOND_NS
+    assert sum(shares_ns) == gpu.busy_ns
