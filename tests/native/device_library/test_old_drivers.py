@@ -141,3 +141,15 @@ def test_the_default_streams_are_metered_and_drained(
         assert drained - before < 150 * MILLISECOND_NS
         connection.expect(MessageType.WANT)
         assert machine.gpu()["busy_ns"] == drained
+
+
+@GREEN
+def test_what_follows_a_green_context_leaves_a_capture_in_it_valid(
+    session: FakeSession, work: Probe, connection: Connection
+) -> None:
+    work.do("green")
+    work.do("begin", 2, 2)
+    work.do("launch", 2, 1000, 3)
+    work.do("thread", 0, 1000, 30)
+    session.drain(connection)
+    work.do("end", 2)
