@@ -16,7 +16,7 @@ async def fill(cluster: FakeCluster) -> None:
     for name in ("a", "b", "c"):
         cluster.share(name, "0.1", memory="8Gi")
         await expect_running(cluster, name)
-    cluster.share("d", "0.1", memory="1")
+    cluster.share("d", "0.1", memory="2")
     await expect_pending(cluster, "d")
     await expect_holders(cluster, ["a", "b", "c"])
     (name,) = cluster.vgpus()
@@ -55,5 +55,5 @@ async def test_a_label_that_is_removed_takes_nothing_from_who_has_it(cluster: Fa
     for name in ("e", "f"):
         cluster.share(name, "0.1", memory="8Gi")
         await expect_running(cluster, name)
-    cluster.share("g", "0.1", memory="1")
+    cluster.share("g", "0.1", memory="2")
     await expect_pending(cluster, "g")
