@@ -4,6 +4,8 @@
 that such a machine's Python lacks, for each Python of `PYTHONS`. There:
 
     tar -xzf kubeshare-gpu.tar.gz && cd kubeshare-gpu && python3 -m bench.gpu
+
+or ``make bench-gpu``, where there is make.
 """
 
 import re
@@ -19,7 +21,7 @@ ROOT: Final = Path(__file__).resolve().parents[1]
 NAME: Final = "kubeshare-gpu"
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
 PACKAGES: Final = ("click", "msgspec", "nvidia-ml-py", "structlog")
-SOURCES: Final = ("LICENSE", "bench", "src", "native/driver_api/names.list")
+SOURCES: Final = ("LICENSE", "Makefile", "bench", "src", "native/driver_api/names.list")
 NATIVE: Final = (
     *("libkubeshare-vgpu.so", "burn", "launch-bench", "marker-bench"),
     *("fakegpu", "fakegpu-stat"),

@@ -7,13 +7,18 @@ from bench.gpu import search_path
 
 def main() -> None:
     """Find what the program needs, then run it."""
-    search_path.extend()
+    try:
+        search_path.extend()
+    except search_path.WheelError as error:
+        print(f"bench.gpu: {error}", file=sys.stderr)
+        sys.exit(2)
     missing = search_path.missing()
     if missing:
         why = "; ".join(f"{name} ({reason})" for name, reason in missing.items())
         print(
-            f"bench.gpu: this Python cannot import {why}: put the packages into "
-            f"{search_path.PACKAGES}, as `make gpu-tree` does elsewhere",
+            f"bench.gpu: this Python cannot import {why}: put the packages, or their wheels, into "
+            f"{search_path.PACKAGES}, as `make gpu-tree` does elsewhere; where there is a network, "
+            "`make setup` gets them",
             file=sys.stderr,
         )
         sys.exit(2)

@@ -1,7 +1,7 @@
 """The program: measure, write ``results.json`` and a picture for each figure.
 
-Figures 6 and 7 with the paper's window are last: if nine minutes are not enough for all, a second
-run draws them (``--only figure-6-window --only figure-7-window``).
+Nine minutes may not be enough for all: what is left out for that is named at the end, with the
+command that measures it.
 """
 
 import datetime as dt
@@ -9,6 +9,7 @@ import json
 import sys
 import time
 from pathlib import Path
+from typing import Final
 
 import click
 
@@ -32,6 +33,7 @@ EXPERIMENTS = (
     *(FIGURE_12, FIGURE_7, TRAINING, PRODUCTS),
     *(FIGURE_6_WINDOW, FIGURE_7_WINDOW, EXITS),
 )
+_NO_TIME: Final = "no time for it"
 _NAMES = [experiment.name for experiment in EXPERIMENTS]
 
 
@@ -89,14 +91,19 @@ def main(fake: str | None, out: Path, only: tuple[str, ...], minutes: float, pac
     click.echo(
         f"results and pictures: {out}" + (f"; failed: {', '.join(failed)}" if failed else "")
     )
+    if late := [name for name, result in measured.items() if result.get("left_out") == _NO_TIME]:
+        rest = [*(("--fake", fake) if fake else ()), *(f"--only {name}" for name in late)]
+        click.echo(
+            f"no time for {len(late)}: python3 -m bench.gpu {' '.join(rest)} --out OTHER-FOLDER"
+        )
     sys.exit(1 if failed else 0)
 
 
 def _measure(experiment: Experiment, place: Bench, deadline: float) -> Result:
     """A result, or why there is none."""
     if time.monotonic() + experiment.seconds * place.pace > deadline:
-        click.echo(f"{experiment.name}: left out, no time for it", err=True)
-        return {"left_out": "no time for it"}
+        click.echo(f"{experiment.name}: left out, {_NO_TIME}", err=True)
+        return {"left_out": _NO_TIME}
     click.echo(f"{experiment.name}: {experiment.title} …", err=True)
     begun = time.monotonic()
     try:

@@ -6,6 +6,8 @@ import re
 import shutil
 import subprocess
 import sys
+import zipfile
+from collections.abc import Callable
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -72,6 +74,9 @@ def test_what_does_not_fit_in_the_time_is_left_out_and_said_so(tmp_path: Path) -
     done = bench("--only", "figure-7", "--minutes", "0.1", "--out", str(tmp_path))
     assert done.returncode == 0, done.stderr
     assert results(tmp_path)["figure-7"] == {"left_out": "no time for it"}
+    assert done.stdout.splitlines()[-1] == (
+        "no time for 1: python3 -m bench.gpu --fake V100x1 --only figure-7 --out OTHER-FOLDER"
+    )
     assert not (tmp_path / "figure-7.png").exists()
 
 
@@ -135,30 +140,81 @@ def test_a_framework_is_left_out_where_it_computes_nothing(tmp_path: Path, frame
     assert "compute nothing" in results(tmp_path)[framework]["left_out"]
 
 
-def test_a_copied_tree_runs_without_pip_git_or_make(tmp_path: Path) -> None:
+@pytest.fixture
+def copied(tmp_path: Path) -> Path:
+    """A tree with the source and the build, and without a Python that has any package."""
     tree = tmp_path / "tree"
     for name in ("bench", "src", "native/driver_api"):
         shutil.copytree(ROOT / name, tree / name, ignore=shutil.ignore_patterns("results"))
+    shutil.copy(ROOT / "Makefile", tree)
     (tree / "native" / "build").symlink_to(ROOT / "native" / "build")
-    where = {name: Path(str(find_spec(name).origin)) for name in search_path.NEEDED}  # type: ignore[union-attr]
-    bare = [sys._base_executable, "-S", "-m", "bench.gpu", "--fake", "V100x1"]  # type: ignore[attr-defined]
-    command = [*bare, "--only", "markers", "--out", str(tmp_path / "out")]
-    environment = {key: value for key, value in os.environ.items() if key != "PYTHONPATH"}
+    (tree / "packages").mkdir()
+    return tree
+
+
+def add_packages(tree: Path) -> None:
+    """Link what it needs."""
+    for name, source in needed().items():
+        assert source.stem == name
+        (tree / "packages" / source.name).symlink_to(source)
+
+
+def add_wheels(tree: Path) -> None:
+    """The same as pip downloads it."""
+    for name, source in needed().items():
+        with zipfile.ZipFile(tree / "packages" / f"{name}-1-py3-none-any.whl", "w") as wheel:
+            for file in [*source.rglob("*")] if source.is_dir() else [source]:
+                wheel.write(file, file.relative_to(source.parent))
+            wheel.writestr(f"{name}-1.dist-info/METADATA", "")
+
+
+def needed() -> dict[str, Path]:
+    """Packages and modules by name."""
+    modules = {name: Path(str(find_spec(name).origin)) for name in search_path.NEEDED}  # type: ignore[union-attr]
+    return {
+        name: module.parent if module.name == "__init__.py" else module
+        for name, module in modules.items()
+    }
+
+
+@pytest.mark.parametrize("by", ["python", "make"])
+@pytest.mark.parametrize("add", [add_packages, add_wheels])
+def test_a_copied_tree_runs_without_pip_git_and_network(
+    tmp_path: Path, copied: Path, add: Callable[[Path], None], by: str
+) -> None:
+    bare = tmp_path / "bin" / "python3"
+    bare.parent.mkdir()
+    bare.write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n')  # type: ignore[attr-defined]
+    bare.chmod(0o755)
+    part = f"--only markers --out {tmp_path / 'out'}"
+    commands = {
+        "python": ["python3", "-m", "bench.gpu", "--fake", "V100x1", *part.split()],
+        "make": ["make", "bench-gpu", "FAKE=V100x1", f"ARGS={part}"],
+    }
+    ours = {"PYTHONPATH", "MAKEFLAGS", "MAKELEVEL"}
+    environment = {key: value for key, value in os.environ.items() if key not in ours}
+    environment["PATH"] = f"{bare.parent}:{environment['PATH']}"
 
     def run() -> subprocess.CompletedProcess[str]:
         return subprocess.run(
-            command, cwd=tree, env=environment, capture_output=True, text=True, check=False
+            commands[by], cwd=copied, env=environment, capture_output=True, text=True, check=False
         )
 
     refused = run()
     assert refused.returncode == 2
     assert "cannot import click" in refused.stderr
-    assert str(tree / "packages") in refused.stderr
-    (tree / "packages").mkdir()
-    for name, module in where.items():
-        source = module.parent if module.name == "__init__.py" else module
-        (tree / "packages" / source.name).symlink_to(source)
-        assert source.stem == name
+    assert str(copied / "packages") in refused.stderr
+    add(copied)
     done = run()
     assert done.returncode == 0, done.stderr
     assert results(tmp_path / "out")["markers"]["context_events"] is True
+    assert not (copied / ".venv").exists()
+
+
+def test_a_wheel_that_is_none_is_named(copied: Path) -> None:
+    (copied / "packages" / "click-1-py3-none-any.whl").touch()
+    done = subprocess.run(
+        [sys.executable, "-m", "bench.gpu"], cwd=copied, capture_output=True, text=True, check=False
+    )
+    assert done.returncode == 2
+    assert re.fullmatch(r"bench.gpu: .*click-1-py3-none-any.whl: .* not a zip file\n", done.stderr)
