@@ -1,6 +1,7 @@
 """The run folder's own file system, mounted in a namespace that stands for the node's."""
 
 import contextlib
+import errno
 import json
 import os
 import subprocess
@@ -14,8 +15,9 @@ import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 
 from deadlines import DEADLINE_S, eventually
+from kubeshare.core.ledger.holder import MAX_HOLDERS
 from kubeshare.node import run_mount
-from kubeshare.node.run_mount import INODES, SIZE_BYTES, HostMounter, Mount, MountError
+from kubeshare.node.run_mount import SIZE_BYTES, HostMounter, Mount, MountError
 from kubeshare.tokens.files import folder_lock
 from kubeshare.tokens.files.grants import write_grant
 from kubeshare.tokens.files.run_folder import Paths
@@ -27,6 +29,8 @@ TESTS = Path(__file__).parents[1]
 PROGRAM = Path(__file__).with_name("mounting_agent.py")
 BINDS = ("sh", "-c", 'mount --bind "$0" "$0" && exec "$@"')
 """What a container sees that starts after the mount: the file system itself, at the path."""
+ATTRIBUTES = 600
+"""With 16 inodes for each of 2048 claims, 558 of them would leave nothing for others."""
 NEEDS_ROOT = pytest.mark.slow
 Act = Callable[..., list[Any]]
 Daemon = subprocess.Popen[str]
@@ -202,7 +206,7 @@ def test_the_run_folder_is_a_file_system_of_its_own_that_outlives_agents(
     act: Act, folder: Path, seen: Paths
 ) -> None:
     provided, first = act("provide", "see")
-    assert (provided, first) == ("", {"bytes": SIZE_BYTES, "inodes": INODES, "names": []})
+    assert (provided, first) == ("", {"bytes": SIZE_BYTES, "inodes": 0, "names": []})
     act("grant", within=(*BINDS, str(folder)))
     provided, second = act("provide", "see")
     assert (provided, second["bytes"]) == ("", SIZE_BYTES)
@@ -349,6 +353,24 @@ def fill(file: Path, *, leave: int) -> int:
     with file.open("ab") as opened:
         opened.write(bytes((status.f_bavail - leave) * status.f_frsize))
     return before
+
+
+@NEEDS_ROOT
+def test_attributes_that_a_container_sets_take_no_room_of_others(act: Act, seen: Paths) -> None:
+    assert act("provide", "grant") == ["", None]
+    file = seen.counters("a")
+    file.touch()
+    try:
+        os.setxattr(file, "user.first", b"")
+    except OSError as error:
+        if error.errno != errno.EOPNOTSUPP:
+            raise
+        pytest.skip("the tmpfs of this kernel has no such attributes")
+    with contextlib.suppress(OSError):
+        for number in range(ATTRIBUTES):
+            os.setxattr(file, f"user.{number}", bytes(60_000))
+    for number in range(MAX_HOLDERS):
+        seen.grant(f"later-{number}").touch()
 
 
 def test_the_metric_says_whether_there_is_one() -> None:

@@ -33,12 +33,11 @@ _GPUS: Final = 16
 """Of the largest machines. What is free costs no memory."""
 _SMALL_FILES_BYTES: Final = 64 * 1024
 """Page, grant, tally and status of a claim, each of which takes a page of memory at least."""
-_FILES: Final = 16
-"""Of a claim: its folder, page, socket, counters, grant, tally, status, and what replaces these."""
 _CLAIMS: Final = MAX_HOLDERS * _GPUS
 SIZE_BYTES: Final = _CLAIMS * (FILE_BYTES_MAX + _SMALL_FILES_BYTES)
-INODES: Final = _CLAIMS * _FILES
-_OPTIONS: Final = f"mode=0700,size={SIZE_BYTES},nr_inodes={INODES}"
+# Containers make no files in it, but may set attributes of their own (Linux 6.6), whose memory is
+# charged to them: with a bound on inodes these would use it up for everybody (tmpfs(5)).
+_OPTIONS: Final = f"mode=0700,size={SIZE_BYTES},nr_inodes=0"
 _HOST: Final = 1
 """A process of the node itself, in the agent's PID namespace."""
 _TIMEOUT_S: Final = 10.0
