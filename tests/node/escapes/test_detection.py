@@ -155,6 +155,16 @@ def test_where_counters_are_not_read_who_has_them_mapped_is_held_and_others_are_
     assert found(look(use(1), mapped={"b-claim": frozenset({1})})) == [(UNHELD, 1)]
 
 
+def test_costly_counters_are_found_though_no_process_uses_the_gpu() -> None:
+    costly = frozenset({"a-claim"})
+    sample = look(use(1, pod="b"), grants=(grant(gpus=GPUS), grant("b")), costly=costly)
+    assert [
+        (one.reason, one.pod.name, one.pid, one.gpus, one.used_bytes, one.is_certain)
+        for one in detect(sample)[0]
+        if one.reason != UNHELD
+    ] == [(COSTLY, "a", 0, (gpu,), 0, False) for gpu in GPUS]
+
+
 def test_work_that_does_not_end_is_found_with_its_process_where_it_is_known() -> None:
     connected = {"a-claim": frozenset({1, 2})}
 

@@ -279,17 +279,35 @@ def running_with(file: Path, first: str = "") -> Iterator[subprocess.Popen[bytes
         process.kill()
 
 
-def test_who_makes_counters_costly_gets_no_process_ended_that_has_the_library(
-    strict_node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """Nor does one without it escape so."""
-    file = Paths(tmp_path).counters("claim")
+def costly_counters(run: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The file of the claim has a slot in use, and any read of a slot takes too long."""
+    file = Paths(run).counters("claim")
     file.parent.mkdir(parents=True, exist_ok=True)
     counters.make(file)
     with file.open("r+b") as opened:
         opened.seek(COUNTERS_HEADER.size)
         opened.write(b"\1")
     monkeypatch.setattr(counters, "BUDGET_NS", 0)
+    return file
+
+
+def test_who_makes_counters_costly_is_an_event_though_it_uses_no_gpu(
+    strict_node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    costly_counters(tmp_path, monkeypatch)
+    [event] = strict_node.look(times=3)
+    assert event == (
+        "CostlyCounters: the file in which the pod's processes count their memory takes too long "
+        "to read, as with thousands of locks, and is left out for a minute. Find the program of "
+        "this pod that locks parts of the file in KUBESHARE_COUNTERS, and end it"
+    )
+
+
+def test_who_makes_counters_costly_gets_no_process_ended_that_has_the_library(
+    strict_node: Node, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor does one without it escape so."""
+    file = costly_counters(tmp_path, monkeypatch)
     with running_with(file) as held, running() as other:
         for process in (held, other):
             strict_node.uses(process.pid, 64 << 20)

@@ -112,7 +112,7 @@ class Finding(Struct, frozen=True, kw_only=True):
         pod: the holder of the grant.
         container: its name; "" where it is not known.
         pid: the process; of several, the one that most exceeds what the library tracks. It says
-            nothing about who makes counters costly.
+            nothing about who makes counters costly, and is 0 where none of the grant uses the GPU.
         started: as in :class:`GpuUse`.
         gpus: their UUIDs.
         used_bytes: what the driver counts.
@@ -160,9 +160,9 @@ def detect(sample: Sample) -> tuple[list[Finding], Overheads]:
         hung = sample.hung.get(claim, {}).get(uuid)
         if hung is not None:
             findings.append(_hung(uses, hung))
-        if claim in sample.costly:
-            costly = _finding(COSTLY, uses, max(uses, key=_suspicion))
-            findings.append(structs.replace(costly, is_certain=False))
+    for grant in sample.grants:
+        if grant.claim in sample.costly:
+            findings += [_costly(grant, gpu.uuid, by_gpu) for gpu in grant.gpus]
     findings.sort(key=lambda found: (found.claim, found.reason, found.gpus, found.pid))
     return findings, dict(_overheads(sample, by_gpu))
 
@@ -282,6 +282,27 @@ def _hung(uses: list[_Owned], pids: frozenset[int]) -> Finding:
     suspects = [owned for owned in held if owned.use.pid in pids] or held or uses
     found = _finding(HUNG, uses, max(suspects, key=lambda owned: owned.use.pid))
     return structs.replace(found, is_certain=len({owned.use.pid for owned in suspects}) == 1)
+
+
+def _costly(grant: Grant, uuid: str, by_gpu: Mapping[tuple[str, str], list[_Owned]]) -> Finding:
+    """Of a grant on one GPU, whether a process of it uses that or not."""
+    uses = by_gpu.get((grant.claim, uuid))
+    if uses:
+        found = _finding(COSTLY, uses, max(uses, key=_suspicion))
+        return structs.replace(found, is_certain=False)
+    assert grant.pod is not None
+    return Finding(
+        reason=COSTLY,
+        claim=grant.claim,
+        pod=grant.pod,
+        container="",
+        pid=0,
+        started=0,
+        gpus=(uuid,),
+        used_bytes=0,
+        limit_bytes=limit_of(grant, uuid),
+        is_certain=False,
+    )
 
 
 def _overheads(

@@ -204,11 +204,11 @@ def describe(finding: Finding) -> str:
             "served beside it"
         )
     if finding.reason == COSTLY:
+        counted = f"; on {gpus} all {used} count as used past the device library"
         return (
             "the file in which the pod's processes count their memory takes too long to read, as "
-            f"with thousands of locks, and is left out for a minute; on {gpus} all {used} count as "
-            "used past the device library"
-        )
+            "with thousands of locks, and is left out for a minute"
+        ) + counted * bool(finding.used_bytes)
     return (
         f"the pod uses {used} of {gpus}, more than its limit of "
         f"{format_memory(finding.limit_bytes)}; most of what the device library does not track "
