@@ -41,6 +41,8 @@ OUT_OF_MEMORY = 2
 FOREVER_US = 2_000_000_000
 """Half an hour: no test lasts so long."""
 ELF_32_BIT = 1
+_MARK_BYTES = 4
+"""Of a slot: whether it is in use."""
 
 
 @pytest.fixture(scope="module")
@@ -132,6 +134,22 @@ class Node:
         probe = self._run([str(program), *map(str, then)], preload=None)
         assert probe.answer()["result"] == 0
         return probe
+
+    def write_zeros(self, *, keeps_marks: bool) -> None:
+        """Write over the claim's counters, as a program in its container can.
+
+        Args:
+            keeps_marks: whether slots that are in use stay so.
+        """
+        with self.paths.counters("claim").open("r+b") as file:
+            file.seek(COUNTERS_HEADER.size)
+            before = file.read()
+            zeros = bytearray(len(before))
+            for slot in range(PROCESSES_MAX if keeps_marks else 0):
+                mark = slice(slot * COUNTERS_SLOT.size, slot * COUNTERS_SLOT.size + _MARK_BYTES)
+                zeros[mark] = before[mark]
+            file.seek(COUNTERS_HEADER.size)
+            file.write(zeros)
 
     def _run(
         self,
@@ -276,6 +294,23 @@ def test_memory_past_the_library_is_told_and_charged_as_long_as_it_is_held(node:
     eventually(lambda: node.overhead < 300 * MIB, "what it had is not charged any more")
     held.do("alloc", MIB)
     assert watch.within(0.5, count=3) == reported, "of the others there is nothing to report"
+
+
+@pytest.mark.parametrize("keeps_marks", [True, False])
+def test_who_writes_zeros_over_its_counters_is_seen_by_its_memory_and_charged(
+    node: Node, monkeypatch: pytest.MonkeyPatch, *, keeps_marks: bool
+) -> None:
+    monkeypatch.setattr(Session, "pids", [])  # a daemon sees none of processes in containers
+    held = node.start(200 * MIB, held=True)
+    node.write_zeros(keeps_marks=keeps_marks)
+    held.do("alloc", 200 * MIB)
+    watch = node.watch()
+    expected = ["MemoryOverLimit", *(() if keeps_marks else ("UnheldProcess",))]
+    reported = watch.within(DEADLINE_S, count=len(expected))
+    assert sorted(reason for reason, _, _ in reported) == expected
+    assert all(f"process {held.process.pid}" in note for _, _, note in reported)
+    eventually(lambda: node.overhead >= 200 * MIB, "what its counters hide is charged")
+    held.do("alloc", MIB, expect=OUT_OF_MEMORY)
 
 
 def test_thousands_of_locks_on_the_counters_end_nobody_who_has_the_library(
