@@ -101,7 +101,8 @@ def test_the_memory_with_which_a_vgpu_was_created_stays(cluster: ApiServer, vgpu
 @pytest.mark.usefixtures("may_do_everything")
 def test_the_device_manager_changes_only_the_pool(cluster: ApiServer, vgpu: str) -> None:
     as_it = f"--as={DEVICES}"
-    for field, value in {"uuid": "GPU-1", "memoryBytes": 1, "model": "x"}.items():
+    others = {"uuid": "GPU-1", "memoryBytes": 1, "physicalMemoryBytes": 1, "model": "x"}
+    for field, value in others.items():
         with pytest.raises(LabError, match="nothing else of their spec"):
             patch_spec(cluster, vgpu, as_it, **{field: value})
     patch_spec(cluster, vgpu, uuid="GPU-1")

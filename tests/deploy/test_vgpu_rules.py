@@ -61,6 +61,28 @@ def test_one_byte_too_much_memory_is_refused(cluster: ApiServer, vgpu: str) -> N
         add(cluster, vgpu, holder("b", 0, GIB + 1))
 
 
+def give_out(cluster: ApiServer, name: str, memory: int, *, of: int) -> None:
+    spec = {"memoryBytes": memory, "physicalMemoryBytes": of}
+    cluster.kubectl("patch", "vgpu", name, "--type=merge", "-p", json.dumps({"spec": spec}))
+
+
+def test_where_more_memory_is_given_out_than_there_is_not_one_byte_more_is(
+    cluster: ApiServer, vgpu: str
+) -> None:
+    give_out(cluster, vgpu, 24 * GIB, of=16 * GIB)
+    add(cluster, vgpu, *(holder(name, 0, 8 * GIB) for name in "abc"))
+
+    with pytest.raises(LabError, match="memory would be more than the GPU has"):
+        add(cluster, vgpu, holder("d", 0, 1))
+
+    assert [h.demand for h in read(cluster, vgpu).status.holders] == ["a", "b", "c"]
+
+
+def test_a_gpu_has_no_more_memory_than_may_be_given_out(cluster: ApiServer, vgpu: str) -> None:
+    with pytest.raises(LabError, match="may be given out is at least what the GPU has"):
+        give_out(cluster, vgpu, 16 * GIB, of=16 * GIB + 1)
+
+
 def test_a_patch_made_from_an_older_read_changes_nothing(cluster: ApiServer, vgpu: str) -> None:
     stale = read(cluster, vgpu)
     add(cluster, vgpu, holder("a", 100_000))
