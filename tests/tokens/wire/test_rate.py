@@ -64,6 +64,17 @@ def test_a_claim_that_sends_more_than_its_burst_is_paused_ever_longer() -> None:
     assert first_pause(flow, now + 11 * SECOND_NS) == (MESSAGES_AT_ONCE, 0.05)
 
 
+def test_of_a_claim_that_floods_no_more_than_500_messages_a_second_are_read() -> None:
+    flow, at_once = Flow(Spare(0), 0), 1024
+    now, read = 0, 0
+    while now < 60 * SECOND_NS:
+        sent, pause = first_pause(flow, now)
+        read += sent
+        assert read <= at_once + 500 * now / SECOND_NS
+        now += int(pause * SECOND_NS)
+    assert read > 500 * 55, "nor are there fewer"
+
+
 def test_a_claim_may_send_more_while_no_other_one_does() -> None:
     flow = Flow(Spare(), 0)
     assert first_pause(flow, 0)[0] == MESSAGES_AT_ONCE + SPARE_PER_SECOND
