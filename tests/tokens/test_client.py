@@ -104,6 +104,24 @@ def test_it_waits_until_the_daemon_that_it_has_started_answers(
     assert paths.grants.is_dir()
 
 
+def test_a_daemon_is_started_again_that_met_the_last_one_ending(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The last one answers no more and has the folder's lock still, so the first one gives up."""
+    now = 0.0
+    started: list[float] = []
+
+    def sleep(_: float) -> None:
+        nonlocal now
+        now += 0.25
+
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
+    monkeypatch.setattr(client, "_spawn", lambda *_: started.append(now))
+    monkeypatch.setattr(client, "is_answering", lambda _: len(started) == 2)
+    start_daemon(paths)
+    assert started == [0.0, 3.25]
+
+
 @pytest.mark.parametrize(
     ("log", "words"),
     [
@@ -116,6 +134,7 @@ def test_a_daemon_that_does_not_come_is_given_up_with_the_last_line_of_its_log(
     paths: Paths, monkeypatch: pytest.MonkeyPatch, log: bytes | None, words: str
 ) -> None:
     monkeypatch.setattr(client, "os", FakeProcess(7))
+    monkeypatch.setattr(client, "_spawn", lambda *_: None)
     times = iter([0.0, 14.9, 15.0, 15.1])
     clock = SimpleNamespace(monotonic=lambda: next(times), sleep=lambda _: None)
     monkeypatch.setattr(client, "time", clock)

@@ -23,6 +23,7 @@ DRIVERS_NVML: Final = "libnvidia-ml.so.1"
 _REPLY_MAX = 16 * 1024 * 1024
 _TIMEOUT_S = 5.0
 _START_TIMEOUT_S = 15.0
+_START_AGAIN_S = 3.0
 
 
 class RequestRefusedError(Exception):
@@ -112,10 +113,14 @@ def start_daemon(paths: Paths, nvml: Path | None = None) -> None:
     """
     paths.make()
     _spawn(paths, nvml)
-    deadline = time.monotonic() + _START_TIMEOUT_S
+    began = spawned = time.monotonic()
     while not is_answering(paths):
-        if time.monotonic() > deadline:
+        now = time.monotonic()
+        if now > began + _START_TIMEOUT_S:
             raise DaemonMissingError(f"the token daemon did not start: {_last_line(paths.log)}")
+        if now > spawned + _START_AGAIN_S:
+            _spawn(paths, nvml)  # the last daemon was ending, and had the lock still
+            spawned = now
         time.sleep(0.005)
 
 

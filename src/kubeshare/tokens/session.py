@@ -280,9 +280,6 @@ class Session:
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
-            if not self._accepts.allows(self._clock()):
-                self._pause_accepting(f"more than {_ACCEPTS_PER_SECOND} connections a second")
-                return
             try:
                 accepted, _ = self._listener.accept()
             except BlockingIOError:
@@ -292,6 +289,9 @@ class Session:
                 return
             accepted.setblocking(False)
             self._admit(Connection(accepted))
+            if not self._accepts.allows(self._clock()):
+                self._pause_accepting(f"more than {_ACCEPTS_PER_SECOND} connections a second")
+                return
 
     def _admit(self, connection: Connection) -> None:
         active = self.state is GrantState.ACTIVE

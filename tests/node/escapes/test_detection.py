@@ -5,6 +5,7 @@ import random
 import msgspec
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from msgspec import structs
 
 from kubeshare.node.cgroups import CgroupIds
 from kubeshare.node.escapes.debounce import REPEAT_SECONDS, PersistentFindings
@@ -163,6 +164,11 @@ def test_costly_counters_are_found_though_no_process_uses_the_gpu() -> None:
         for one in detect(sample)[0]
         if one.reason != UNHELD
     ] == [(COSTLY, "a", 0, (gpu,), 0, False) for gpu in GPUS]
+
+
+def test_costly_counters_of_a_grant_that_names_no_pod_are_nobodys() -> None:
+    podless = structs.replace(grant(), pod=None)
+    assert detect(look(grants=(podless,), costly=frozenset({"a-claim"})))[0] == []
 
 
 def test_work_that_does_not_end_is_found_with_its_process_where_it_is_known() -> None:

@@ -2,6 +2,7 @@
 
 import socket
 from collections.abc import Callable, Iterator
+from itertools import count
 
 import pytest
 
@@ -9,6 +10,7 @@ from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.session import Session
 from kubeshare.tokens.wire.protocol import (
     BUSY_INTERVAL_NS,
+    PROCESSES_MAX,
     PROTOCOL_NEWEST,
     VERSION,
     Message,
@@ -205,3 +207,27 @@ def test_who_ends_its_turns_at_once_and_asks_for_the_next_floods(
     for _ in range(left % 3 + 1):
         processes[0].send(Message(MessageType.BUSY))
     assert recorder.events[-1] == ("paused", 0.05)
+
+
+def test_a_claim_that_connects_again_and_again_is_accepted_twenty_times_a_second(
+    session: Session, paths: Paths, loop: Loop, recorder: Recorder, clock: Clock
+) -> None:
+    def accepted_until_paused() -> int:
+        """How many connect, one after another, before one is too many and all have to wait."""
+        for accepted in count():
+            with socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET) as connecting:
+                connecting.connect(str(paths.claim("a") / "socket"))
+                loop.turn()
+                if recorder.events[-1:] == [("dropped", "more than 20 connections a second")]:
+                    recorder.events.append(("read",))
+                    return accepted
+        raise AssertionError
+
+    assert accepted_until_paused() == PROCESSES_MAX
+    for _ in range(3):
+        [(delay, accept_again)] = loop.later
+        loop.later.clear()
+        assert delay == 1.0
+        clock.now += SECOND_NS
+        accept_again()
+        assert accepted_until_paused() == 20

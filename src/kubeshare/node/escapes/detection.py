@@ -161,7 +161,7 @@ def detect(sample: Sample) -> tuple[list[Finding], Overheads]:
         if hung is not None:
             findings.append(_hung(uses, hung))
     for grant in sample.grants:
-        if grant.claim in sample.costly:
+        if grant.claim in sample.costly and grant.pod is not None:
             findings += [_costly(grant, gpu.uuid, by_gpu) for gpu in grant.gpus]
     findings.sort(key=lambda found: (found.claim, found.reason, found.gpus, found.pid))
     return findings, dict(_overheads(sample, by_gpu))
