@@ -153,6 +153,28 @@ def test_a_gang_is_kept_waiting_by_few_long_kernels(jobs: type[Simulation], kern
     assert shares["g"] >= 0.4
 
 
+def test_a_latency_sensitive_member_is_not_kept_waiting_for_its_drains() -> None:
+    """Though a gang that has waited long is near the other of its GPUs."""
+    arbiter = Arbiter()
+    arbiter.add("prompt", {A: (500_000, MICROS, 0, True)}, 0)
+    arbiter.add("a", {A: (0, MICROS)}, 0)
+    for name in ("b", "next on b"):
+        arbiter.add(name, {B: (300_000, MICROS)}, 0)
+        arbiter.want(name, 0)
+    arbiter.add("g", {A: (300_000, MICROS), B: (300_000, MICROS)}, 0)
+    arbiter.want("prompt", 0)
+    arbiter.idle("prompt", A, 5 * MS)
+    arbiter.drained("prompt", A, 25 * MS, 25 * MS)
+    arbiter.want("a", 26 * MS)
+    arbiter.want("g", 27 * MS)
+    assert (arbiter.holder(A), arbiter.holder(B)) == ("a", "b")
+
+    arbiter.want("prompt", 90 * MS)
+    arbiter.drained("a", A, 91 * MS, 91 * MS)
+
+    assert arbiter.holder(A) == "prompt"
+
+
 def test_what_a_gang_has_booked_is_lent_while_another_of_its_gpus_drains() -> None:
     """`b` took 60 ms to drain the last time."""
     arbiter = booked()

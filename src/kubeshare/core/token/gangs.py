@@ -63,19 +63,19 @@ def booked_until(shares: Iterable[MemberShare], name: str) -> int | None:
     return min(times, default=None)
 
 
-Claim: TypeAlias = tuple[list[MemberShare], tuple[Precedence, str]]
-"""What a gang waits for, and its rank."""
+Claim: TypeAlias = tuple[list[MemberShare], tuple[bool, tuple[Precedence, str]]]
+"""What a gang waits for, and its place (:meth:`Member.place`)."""
 
 
 def keeps_waiting(member: Member, claims: Iterable[Claim], now: int) -> bool:
-    """Whether a gang that ranks before it would wait for its drain, longer than for others."""
+    """Whether a gang whose place is before its own would wait for its drain beyond others."""
     (share, *others) = member.wanted
     if others or share.last_drain_ns <= SHORTEST_GRANT_NS:
         return False
-    rank = member.rank(now)
+    place = member.place(now)
     for shares, before in claims:
         rest = [other for other in shares if other.token is not share.token]
-        if before < rank and len(rest) < len(shares):
+        if before < place and len(rest) < len(shares):
             waits_ns = max([_free_at(other, now) for other in rest]) - now
             if share.last_drain_ns > waits_ns:
                 return True

@@ -29,8 +29,8 @@ from kubeshare.core.token.gangs import (
 )
 from kubeshare.core.token.gpu_token import GpuToken
 from kubeshare.core.token.member import Member
-from kubeshare.core.token.share import ASKS_AGAIN_NS, MemberShare
-from kubeshare.core.token.turn import CLOSING, OPEN, Turn, precedence_of
+from kubeshare.core.token.share import ASKS_AGAIN_NS, MemberShare, Precedence
+from kubeshare.core.token.turn import CLOSING, OPEN, Turn, are_prompt, precedence_of
 
 _DRAIN_TIMEOUT_NS: Final = 200_000_000
 """The least time that a drain may take, and how long a report of being busy counts."""
@@ -258,12 +258,12 @@ class Turns:
 
     def _claims(self, now: int) -> list[Claim]:
         """What gangs wait for, or are about to: their gates have closed, but they were not idle."""
-        returning = [
-            (turn.granted, (precedence_of(turn.granted, now), turn.member))
+        claims: list[Claim] = [
+            (turn.granted, (not are_prompt(turn.granted, now), _rank_of_all(turn, now)))
             for turn in self._returning.values()
         ]
-        waiting = [each for each in self._gangs.values() if each.is_eligible]
-        return [*returning, *((each.wanted, each.rank(now)) for each in waiting)]
+        waiting = [gang for gang in self._gangs.values() if gang.is_eligible]
+        return [*claims, *((gang.wanted, gang.place(now)) for gang in waiting)]
 
     def _end_of_lease(self, turn: Turn, now: int, actions: list[Action]) -> None:
         """Extend the lease if the holder would be chosen again; else close its gates."""
@@ -374,6 +374,11 @@ def _is_busy(turn: Turn, now: int) -> bool:
         return False
     recently = turn.busy_ns is not None and now - turn.busy_ns < _DRAIN_TIMEOUT_NS
     return recently and now - turn.draining_ns < _LONGEST_DRAIN_NS
+
+
+def _rank_of_all(turn: Turn, now: int) -> tuple[Precedence, str]:
+    """The rank at which the member would be served again with all that it has had."""
+    return precedence_of(turn.granted, now), turn.member
 
 
 def _has_run_out(turn: Turn, now: int) -> bool:
