@@ -12,6 +12,9 @@ long as it did last time. Until then leases that end earlier are extended, or th
 members that want it alone, and asked back so early that they can drain. What is lost is by how
 much the drains differ from the last ones, and a remainder too short for a grant.
 
+A member whose drains take long gets no GPU for which a gang waits that ranks before it, unless the
+gang waits as long for its others (``keeps_waiting``).
+
 A booking is served after at most one quota and one drain. A gang below its request that waited
 long ranks first on all of its GPUs, after those that waited longer, so it books then at the
 latest.
@@ -63,17 +66,17 @@ def booked_until(shares: Iterable[MemberShare], name: str) -> int | None:
     return min(times, default=None)
 
 
-Claim: TypeAlias = tuple[list[MemberShare], tuple[bool, tuple[Precedence, str]]]
+GangWait: TypeAlias = tuple[list[MemberShare], tuple[bool, tuple[Precedence, str]]]
 """What a gang waits for, and its place (:meth:`Member.place`)."""
 
 
-def keeps_waiting(member: Member, claims: Iterable[Claim], now: int) -> bool:
+def keeps_waiting(member: Member, waits: Iterable[GangWait], now: int) -> bool:
     """Whether a gang whose place is before its own would wait for its drain beyond others."""
     (share, *others) = member.wanted
     if others or share.last_drain_ns <= SHORTEST_GRANT_NS:
         return False
     place = member.place(now)
-    for shares, before in claims:
+    for shares, before in waits:
         rest = [other for other in shares if other.token is not share.token]
         if before < place and len(rest) < len(shares):
             waits_ns = max([_free_at(other, now) for other in rest]) - now

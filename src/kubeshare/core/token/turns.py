@@ -20,7 +20,7 @@ from typing import Final
 from kubeshare.core.token.action import Action, Close, Extend, Open, Shut, Watch
 from kubeshare.core.token.entitlement import PROMPT_COST_NS, SHORTEST_GRANT_NS
 from kubeshare.core.token.gangs import (
-    Claim,
+    GangWait,
     book,
     booked_until,
     forget_booking,
@@ -245,25 +245,25 @@ class Turns:
 
     def _assign_in_order(self, free: list[GpuToken], now: int, actions: list[Action]) -> None:
         ready = {member.name: member for token in free for member in self._ready(token, now)}
-        claims = self._claims(now)
+        waits = self._gang_waits(now)
         in_order = sorted(ready.values(), key=lambda m: (not has_booked(m), m.place(now)))
         for member in in_order:
             if any(share.token.held is not None for share in member.wanted):
                 continue
-            if keeps_waiting(member, claims, now):
+            if keeps_waiting(member, waits, now):
                 continue
             ends = booked_until(member.wanted, member.name)
             if ends is None or (not member.is_gang and ends - now >= SHORTEST_GRANT_NS):
                 self._open(member, member.wanted, now, ends, actions)
 
-    def _claims(self, now: int) -> list[Claim]:
+    def _gang_waits(self, now: int) -> list[GangWait]:
         """What gangs wait for, or are about to: their gates have closed, but they were not idle."""
-        claims: list[Claim] = [
+        returning: list[GangWait] = [
             (turn.granted, (not are_prompt(turn.granted, now), _rank_of_all(turn, now)))
             for turn in self._returning.values()
         ]
         waiting = [gang for gang in self._gangs.values() if gang.is_eligible]
-        return [*claims, *((gang.wanted, gang.place(now)) for gang in waiting)]
+        return [*returning, *((gang.wanted, gang.place(now)) for gang in waiting)]
 
     def _end_of_lease(self, turn: Turn, now: int, actions: list[Action]) -> None:
         """Extend the lease if the holder would be chosen again; else close its gates."""
