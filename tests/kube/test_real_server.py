@@ -88,7 +88,7 @@ def test_a_lease_is_taken_renewed_and_released(kubeconfig: Path) -> None:
     async def main() -> None:
         async with Client.connect(kubeconfig) as client:
             elector = LeaderElector(
-                client, NAMESPACE, "program", "me", duration=91, renew_deadline=90, retry=0.2
+                client, NAMESPACE, "program", "me", duration=61, renew_deadline=60, retry=30
             )
 
             async def work() -> None:
