@@ -1,10 +1,19 @@
 """A simulation ends between two events when the keyboard interrupts it."""
 
 import signal
+from collections.abc import Iterator
 
 import pytest
 
 from kubeshare.simulator.interruption import stopped_by_interruption
+
+
+@pytest.fixture(autouse=True)
+def _interruptible() -> Iterator[None]:
+    """As on a terminal, also where the tests run in the background of a shell that ignores it."""
+    before = signal.signal(signal.SIGINT, signal.default_int_handler)
+    yield
+    signal.signal(signal.SIGINT, before)
 
 
 def test_the_first_interruption_only_asks_for_the_end() -> None:
