@@ -1,5 +1,7 @@
 """Members that want several GPUs: all or none, without starvation, with little idle time."""
 
+from itertools import cycle
+
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -151,6 +153,41 @@ def test_a_gang_is_kept_waiting_by_few_long_kernels(jobs: type[Simulation], kern
 
     assert shares["a"] >= 0.45
     assert shares["g"] >= 0.4
+
+
+@pytest.mark.parametrize("is_busy", [True, False])
+@pytest.mark.parametrize("drains_ms", [(1, 190), (1, 1000), (1, 15_500), (1, 1, 15_500)])
+def test_drains_now_short_now_long_keep_nobody_elsewhere_from_a_request(
+    drains_ms: tuple[int, ...], *, is_busy: bool
+) -> None:
+    """The gang of `g` gets its two GPUs together: that of `a`, and the one whose drains differ.
+
+    Whoever says nothing of a long drain is bypassed.
+    """
+    simulation, drains = Simulation(), cycle(drains_ms)
+    simulation.busy_interval_ns = 50 * MS if is_busy else 60 * SECOND
+    simulation.join("a", 0.9, 1, gpus=[A])
+    simulation.join("g", 0.05, 1, gpus=[A, B])
+    simulation.join("differs", 0.9, 1, gpus=[B]).overrun_ns = lambda: next(drains) * MS
+    simulation.run(20 * SECOND)
+
+    assert simulation.shares(60 * SECOND, A)["a"] >= 0.88
+
+
+@pytest.mark.parametrize("drains_ms", [(1, 300), (1, 3000), (1, 15_000), (1, 1, 15_000)])
+def test_a_gang_gets_its_request_between_two_whose_drains_are_now_short_now_long(
+    drains_ms: tuple[int, ...],
+) -> None:
+    """Neither is lent a GPU again and again while the other one drains."""
+    simulation = Simulation()
+    simulation.join("g", 0.4, 1, gpus=[A, B], drain_ms=1)
+    for gpu, order in ((A, drains_ms), (B, drains_ms[::-1])):
+        drains = cycle(order)
+        job = simulation.join(f"on {gpu}", 0.5, 1, gpus=[gpu])
+        job.overrun_ns = lambda drains=drains: next(drains) * MS  # type: ignore[misc]
+    simulation.run(60 * SECOND)
+
+    assert simulation.shares(120 * SECOND, A)["g"] >= 0.37
 
 
 def test_a_latency_sensitive_member_is_not_kept_waiting_for_its_drains() -> None:

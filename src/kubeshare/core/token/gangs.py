@@ -12,6 +12,10 @@ long as it did last time. Until then leases that end earlier are extended, or th
 members that want it alone, and asked back so early that they can drain. What is lost is by how
 much the drains differ from the last ones, and a remainder too short for a grant.
 
+A drain that is overdue is expected to take as long again, and members far behind their requests
+may use the other GPUs until then. Else a gang, and a member whose drains are now short, now long,
+would keep a GPU idle for most of the time.
+
 A member whose drains take long gets no GPU for which a gang waits that ranks before it, unless the
 gang waits as long for its others (``keeps_waiting``).
 
@@ -21,11 +25,14 @@ latest.
 """
 
 from collections.abc import Iterable, Mapping
-from typing import TypeAlias
+from typing import Final, TypeAlias
 
 from kubeshare.core.token.entitlement import SHORTEST_GRANT_NS
 from kubeshare.core.token.member import Member
 from kubeshare.core.token.share import MemberShare, Precedence
+
+_FAR_BEHIND_NS: Final = 2_000_000_000
+"""A member is far behind its request if it misses its request of so much time."""
 
 
 def book(gangs: Mapping[str, Member], members: Mapping[str, Member], now: int) -> None:
@@ -43,7 +50,9 @@ def book(gangs: Mapping[str, Member], members: Mapping[str, Member], now: int) -
             free_at = [(share, _free_at(share, now)) for share in gang.wanted]
             for share in gang.wanted:
                 token, others = share.token, [at for other, at in free_at if other is not share]
-                token.booked, token.booked_ns = gang.name, max(others)
+                token.booked = gang.name
+                token.booked_ns = max(now, *others)
+                token.lent_ns = now + max([abs(at - now) for at in others])
                 if not had_booked:
                     token.overdue_ns = token.booked_ns
 
@@ -53,13 +62,14 @@ def has_booked(member: Member) -> bool:
     return any(share.token.booked == member.name for share in member.wanted)
 
 
-def booked_until(shares: Iterable[MemberShare], name: str) -> int | None:
+def booked_until(shares: Iterable[MemberShare], name: str, now: int) -> int | None:
     """When one of these GPUs is to be given back that others have booked; None without one.
 
     That is so long before it is needed as its last drain took.
     """
     times = [
-        share.token.booked_ns - share.last_drain_ns
+        (share.token.lent_ns if _is_far_behind(share, now) else share.token.booked_ns)
+        - share.last_drain_ns
         for share in shares
         if share.token.booked not in {None, name}
     ]
@@ -79,7 +89,7 @@ def keeps_waiting(member: Member, waits: Iterable[GangWait], now: int) -> bool:
     for shares, before in waits:
         rest = [other for other in shares if other.token is not share.token]
         if before < place and len(rest) < len(shares):
-            waits_ns = max([_free_at(other, now) for other in rest]) - now
+            waits_ns = max([abs(_free_at(other, now) - now) for other in rest])
             if share.last_drain_ns > waits_ns:
                 return True
     return False
@@ -90,6 +100,12 @@ def forget_booking(member: Member) -> None:
     for share in member.shares.values():
         if share.token.booked == member.name:
             share.token.booked = None
+
+
+def _is_far_behind(share: MemberShare, now: int) -> bool:
+    used_ns = now - share.since_ns if share.is_held else 0
+    behind = share.behind(share.token.clock(now), used_ns)
+    return behind > _FAR_BEHIND_NS * share.spec.request_micros
 
 
 def _is_next(gang: Member, members: Mapping[str, Member], now: int) -> bool:
@@ -115,9 +131,9 @@ def _rival_ranks(
 
 
 def _free_at(share: MemberShare, now: int) -> int:
-    """When the holder's work is expected to end, if it drains as long as it did last time."""
+    """When the holder's work ends, or was to end, if it drains as long as it did last time."""
     turn, held = share.token.turn, share.token.held
-    if turn is None or held is None or turn is share.turn:
+    if turn is None or held is None:
         return now
     closes_ns = turn.until_ns if turn.is_open else held.closed_ns
-    return max(now, closes_ns + held.last_drain_ns)
+    return closes_ns + held.last_drain_ns

@@ -20,6 +20,7 @@ class GpuToken:
         turn: the turn in which it is held.
         booked: name of the gang that will get this GPU together with others.
         booked_ns: when the last of the others is expected to be free.
+        lent_ns: until when who is far behind its request may use it; later, if others are overdue.
         overdue_ns: the same when it booked; from then on its holder keeps the gang waiting.
         lost_ns: total time between the end of a use and its report that was not made up for.
         to_make_up_ns: so much of it may still be made up for.
@@ -30,6 +31,7 @@ class GpuToken:
         "booked_ns",
         "gpu",
         "held",
+        "lent_ns",
         "lost_ns",
         "overdue_ns",
         "shares",
@@ -43,7 +45,7 @@ class GpuToken:
         self.held: MemberShare | None = None
         self.turn: Turn | None = None
         self.booked: str | None = None
-        self.booked_ns = self.overdue_ns = 0
+        self.booked_ns = self.lent_ns = self.overdue_ns = 0
         self.lost_ns = self.to_make_up_ns = 0
 
     def add(self, share: "MemberShare", now: int) -> None:

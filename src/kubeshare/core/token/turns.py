@@ -184,6 +184,8 @@ class Turns:
         for token in self._tokens.values():
             if token.turn is not None:
                 times.append(token.turn.until_ns)
+            elif token.booked is not None:
+                times.append(token.lent_ns + SHORTEST_GRANT_NS)
             else:
                 times += [
                     ready
@@ -252,7 +254,7 @@ class Turns:
                 continue
             if keeps_waiting(member, waits, now):
                 continue
-            ends = booked_until(member.wanted, member.name)
+            ends = booked_until(member.wanted, member.name, now)
             if ends is None or (not member.is_gang and ends - now >= SHORTEST_GRANT_NS):
                 self._open(member, member.wanted, now, ends, actions)
 
@@ -267,7 +269,7 @@ class Turns:
 
     def _end_of_lease(self, turn: Turn, now: int, actions: list[Action]) -> None:
         """Extend the lease if the holder would be chosen again; else close its gates."""
-        until = booked_until(turn.held, turn.member)
+        until = booked_until(turn.held, turn.member, now)
         place = turn.place(now)
         is_next = (until is None or until - now >= SHORTEST_GRANT_NS) and all(
             place < rival.place(now) for share in turn.held for rival in self._rivals(share, now)
