@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from expectations.drains import expect_little_queued
 from fakes.session import Connection, FakeSession, Machine, Probe, eventually
 from kubeshare.tokens.wire.protocol import GateState, MessageType
 
@@ -28,14 +29,7 @@ def test_little_is_queued_when_a_turn_ends(
     machine: Machine, session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
     probe.send("launch", "kernel", 1000, 5000)
-    assert eventually(lambda: machine.gpu()["busy_ns"] > 100 * MILLISECOND_NS)
-    session.page.set_gate(0, GateState.CLOSING)
-    before = machine.gpu()["busy_ns"]
-    session.drain(connection)
-    drained = machine.gpu()["busy_ns"]
-    assert drained - before < 150 * MILLISECOND_NS
-    connection.expect(MessageType.WANT)
-    assert machine.gpu()["busy_ns"] == drained
+    before = expect_little_queued(machine, session, connection)
     session.open()
     assert eventually(lambda: machine.gpu()["busy_ns"] - before > 300 * MILLISECOND_NS)
 

@@ -4,7 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from fakes.session import Connection, FakeSession, Machine, Probe, eventually
+from expectations.drains import expect_little_queued
+from fakes.session import Connection, FakeSession, Machine, Probe
 from kubeshare.tokens.wire.protocol import GateState, MessageType
 
 pytestmark = pytest.mark.native
@@ -40,14 +41,7 @@ def test_little_is_queued_on_a_stream_of_its_own_when_a_turn_ends(
     machine: Machine, session: FakeSession, work: Probe, connection: Connection
 ) -> None:
     work.send("launch", FREE, 1000, 5000)
-    assert eventually(lambda: machine.gpu()["busy_ns"] > 100 * MILLISECOND_NS)
-    session.page.set_gate(0, GateState.CLOSING)
-    before = machine.gpu()["busy_ns"]
-    session.drain(connection)
-    drained = machine.gpu()["busy_ns"]
-    assert drained - before < 150 * MILLISECOND_NS
-    connection.expect(MessageType.WANT)
-    assert machine.gpu()["busy_ns"] == drained
+    expect_little_queued(machine, session, connection)
 
 
 @pytest.mark.parametrize("launch", ["launch", "thread"])
@@ -93,14 +87,7 @@ def test_little_is_queued_on_the_default_stream_of_a_green_context_when_a_turn_e
     work.do("green")
     work.do("enter")
     work.send("default", 1000, 5000)
-    assert eventually(lambda: machine.gpu()["busy_ns"] > 100 * MILLISECOND_NS)
-    session.page.set_gate(0, GateState.CLOSING)
-    before = machine.gpu()["busy_ns"]
-    session.drain(connection)
-    drained = machine.gpu()["busy_ns"]
-    assert drained - before < 150 * MILLISECOND_NS
-    connection.expect(MessageType.WANT)
-    assert machine.gpu()["busy_ns"] == drained
+    expect_little_queued(machine, session, connection)
 
 
 def test_the_work_of_a_stream_that_was_destroyed_is_waited_for(
@@ -133,14 +120,7 @@ def test_the_default_streams_are_metered_and_drained(
         connection = session.accept()
         session.open()
         probe.send("launch", "kernel", 1000, 5000)
-        assert eventually(lambda: machine.gpu()["busy_ns"] > 100 * MILLISECOND_NS)
-        session.page.set_gate(0, GateState.CLOSING)
-        before = machine.gpu()["busy_ns"]
-        session.drain(connection)
-        drained = machine.gpu()["busy_ns"]
-        assert drained - before < 150 * MILLISECOND_NS
-        connection.expect(MessageType.WANT)
-        assert machine.gpu()["busy_ns"] == drained
+        expect_little_queued(machine, session, connection)
 
 
 @GREEN
