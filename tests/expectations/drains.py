@@ -16,7 +16,7 @@ def expect_little_queued(machine: Machine, session: FakeSession, connection: Con
     """
     assert eventually(lambda: machine.gpu()["busy_ns"] > 100 * _MILLISECOND_NS)
     session.page.set_gate(0, GateState.CLOSING)
-    before = machine.gpu()["busy_ns"]
+    before: int = machine.gpu()["busy_ns"]
     session.drain(connection)
     drained = machine.gpu()["busy_ns"]
     assert drained - before < 150 * _MILLISECOND_NS
