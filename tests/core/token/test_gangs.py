@@ -190,6 +190,17 @@ def test_a_gang_gets_its_request_between_two_whose_drains_are_now_short_now_long
     assert simulation.shares(120 * SECOND, A)["g"] >= 0.37
 
 
+def test_a_gang_without_a_request_is_not_served_before_one_that_is_expected_back() -> None:
+    """Else it begins a long kernel while the other one, which is behind, is between two turns."""
+    simulation = Simulation()
+    simulation.join("a", 0.1, 1, gpus=[A], drain_ms=1)
+    simulation.join("g", 0.8, 1, gpus=[A, B], drain_ms=1)
+    simulation.join("long", 0, 1, gpus=[A, B]).overrun_ns = lambda: 15 * SECOND
+    simulation.run(100 * SECOND)
+
+    assert simulation.shares(600 * SECOND, A)["g"] >= 0.78
+
+
 def test_a_latency_sensitive_member_is_not_kept_waiting_for_its_drains() -> None:
     """Though a gang that has waited long is near the other of its GPUs."""
     arbiter = Arbiter()

@@ -17,26 +17,42 @@ may use the other GPUs until then. Else a gang, and a member whose drains are no
 would keep a GPU idle for most of the time.
 
 A member whose drains take long gets no GPU for which a gang waits that ranks before it, unless the
-gang waits as long for its others (``keeps_waiting``).
+gang waits as long for its others (``keeps_waiting``). If it is a gang itself, that is so while the
+other gang is expected back.
 
 A booking is served after at most one quota and one drain. A gang below its request that waited
 long ranks first on all of its GPUs, after those that waited longer, so it books then at the
 latest.
 """
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from typing import Final, TypeAlias
 
 from kubeshare.core.token.entitlement import SHORTEST_GRANT_NS
 from kubeshare.core.token.member import Member
 from kubeshare.core.token.share import MemberShare, Precedence
 
+GangWait: TypeAlias = tuple[list[MemberShare], tuple[bool, tuple[Precedence, str]]]
+"""What a gang waits for, and its place (:meth:`Member.place`)."""
+
 _FAR_BEHIND_NS: Final = 2_000_000_000
 """A member is far behind its request if it misses its request of so much time."""
 
 
-def book(gangs: Mapping[str, Member], members: Mapping[str, Member], now: int) -> None:
-    """Book GPUs for the waiting gangs whose turn it is, in their order."""
+def book(
+    gangs: Mapping[str, Member],
+    members: Mapping[str, Member],
+    returning: Collection[GangWait],
+    now: int,
+) -> None:
+    """Book GPUs for the waiting gangs whose turn it is, in their order.
+
+    Args:
+        gangs: those that wait, by name.
+        members: all, by name.
+        returning: what gangs are about to wait for.
+        now: ns.
+    """
     waiting = []
     for gang in gangs.values():
         gang.refresh(now)
@@ -46,7 +62,7 @@ def book(gangs: Mapping[str, Member], members: Mapping[str, Member], now: int) -
             forget_booking(gang)
     for gang in sorted(waiting, key=lambda member: member.rank(now)):
         had_booked = has_booked(gang)
-        if had_booked or _is_next(gang, members, now):
+        if had_booked or (_is_next(gang, members, now) and not keeps_waiting(gang, returning, now)):
             free_at = [(share, _free_at(share, now)) for share in gang.wanted]
             for share in gang.wanted:
                 token, others = share.token, [at for other, at in free_at if other is not share]
@@ -76,21 +92,18 @@ def booked_until(shares: Iterable[MemberShare], name: str, now: int) -> int | No
     return min(times, default=None)
 
 
-GangWait: TypeAlias = tuple[list[MemberShare], tuple[bool, tuple[Precedence, str]]]
-"""What a gang waits for, and its place (:meth:`Member.place`)."""
-
-
 def keeps_waiting(member: Member, waits: Iterable[GangWait], now: int) -> bool:
     """Whether a gang whose place is before its own would wait for its drain beyond others."""
-    (share, *others) = member.wanted
-    if others or share.last_drain_ns <= SHORTEST_GRANT_NS:
+    drain_ns = max([share.last_drain_ns for share in member.wanted])
+    if drain_ns <= SHORTEST_GRANT_NS:
         return False
     place = member.place(now)
+    tokens = [share.token for share in member.wanted]
     for shares, before in waits:
-        rest = [other for other in shares if other.token is not share.token]
+        rest = [other for other in shares if other.token not in tokens]
         if before < place and len(rest) < len(shares):
-            waits_ns = max([abs(_free_at(other, now) - now) for other in rest])
-            if share.last_drain_ns > waits_ns:
+            waits_ns = max([abs(_free_at(other, now) - now) for other in rest], default=0)
+            if drain_ns > waits_ns:
                 return True
     return False
 

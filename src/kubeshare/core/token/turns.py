@@ -91,7 +91,7 @@ class Turns:
                 if now < turn.until_ns or any(share.turn is turn for share in turn.granted)
             }
         if self._gangs:
-            book(self._gangs, self._members, now)
+            book(self._gangs, self._members, self._expected(now), now)
         for turn in due:
             if turn.phase is OPEN and now >= turn.until_ns:
                 self._end_of_lease(turn, now, actions)
@@ -247,25 +247,27 @@ class Turns:
 
     def _assign_in_order(self, free: list[GpuToken], now: int, actions: list[Action]) -> None:
         ready = {member.name: member for token in free for member in self._ready(token, now)}
-        waits = self._gang_waits(now)
+        returning = self._expected(now)
+        waiting = [gang for gang in self._gangs.values() if gang.is_eligible]
+        waits = [*returning, *((gang.wanted, gang.place(now)) for gang in waiting)]
         in_order = sorted(ready.values(), key=lambda m: (not has_booked(m), m.place(now)))
         for member in in_order:
             if any(share.token.held is not None for share in member.wanted):
                 continue
-            if keeps_waiting(member, waits, now):
+            if not has_booked(member) and keeps_waiting(
+                member, returning if member.is_gang else waits, now
+            ):
                 continue
             ends = booked_until(member.wanted, member.name, now)
             if ends is None or (not member.is_gang and ends - now >= SHORTEST_GRANT_NS):
                 self._open(member, member.wanted, now, ends, actions)
 
-    def _gang_waits(self, now: int) -> list[GangWait]:
-        """What gangs wait for, or are about to: their gates have closed, but they were not idle."""
-        returning: list[GangWait] = [
+    def _expected(self, now: int) -> list[GangWait]:
+        """What gangs are about to wait for: their gates have closed, but they were not idle."""
+        return [
             (turn.granted, (not are_prompt(turn.granted, now), _rank_of_all(turn, now)))
             for turn in self._returning.values()
         ]
-        waiting = [gang for gang in self._gangs.values() if gang.is_eligible]
-        return [*returning, *((gang.wanted, gang.place(now)) for gang in waiting)]
 
     def _end_of_lease(self, turn: Turn, now: int, actions: list[Action]) -> None:
         """Extend the lease if the holder would be chosen again; else close its gates."""
