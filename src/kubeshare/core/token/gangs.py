@@ -30,7 +30,7 @@ from typing import Final, TypeAlias
 
 from kubeshare.core.token.entitlement import SHORTEST_GRANT_NS
 from kubeshare.core.token.member import Member
-from kubeshare.core.token.share import MemberShare, Precedence
+from kubeshare.core.token.share import BEHIND, MemberShare, Precedence
 
 GangWait: TypeAlias = tuple[list[MemberShare], tuple[bool, tuple[Precedence, str]]]
 """What a gang waits for, and its place (:meth:`Member.place`)."""
@@ -116,9 +116,8 @@ def forget_booking(member: Member) -> None:
 
 
 def _is_far_behind(share: MemberShare, now: int) -> bool:
-    used_ns = now - share.since_ns if share.is_held else 0
-    behind = share.behind(share.token.clock(now), used_ns)
-    return behind > _FAR_BEHIND_NS * share.spec.request_micros
+    order, amount = share.precedence(now)
+    return order == BEHIND and -amount > _FAR_BEHIND_NS * share.spec.request_micros
 
 
 def _is_next(gang: Member, members: Mapping[str, Member], now: int) -> bool:

@@ -91,7 +91,7 @@ class Turns:
                 if now < turn.until_ns or any(share.turn is turn for share in turn.granted)
             }
         if self._gangs:
-            book(self._gangs, self._members, self._expected(now), now)
+            book(self._gangs, self._members, self._expected_back(now), now)
         for turn in due:
             if turn.phase is OPEN and now >= turn.until_ns:
                 self._end_of_lease(turn, now, actions)
@@ -247,7 +247,7 @@ class Turns:
 
     def _assign_in_order(self, free: list[GpuToken], now: int, actions: list[Action]) -> None:
         ready = {member.name: member for token in free for member in self._ready(token, now)}
-        returning = self._expected(now)
+        returning = self._expected_back(now)
         waiting = [gang for gang in self._gangs.values() if gang.is_eligible]
         waits = [*returning, *((gang.wanted, gang.place(now)) for gang in waiting)]
         in_order = sorted(ready.values(), key=lambda m: (not has_booked(m), m.place(now)))
@@ -262,7 +262,7 @@ class Turns:
             if ends is None or (not member.is_gang and ends - now >= SHORTEST_GRANT_NS):
                 self._open(member, member.wanted, now, ends, actions)
 
-    def _expected(self, now: int) -> list[GangWait]:
+    def _expected_back(self, now: int) -> list[GangWait]:
         """What gangs are about to wait for: their gates have closed, but they were not idle."""
         return [
             (turn.granted, (not are_prompt(turn.granted, now), _rank_of_all(turn, now)))
