@@ -35,6 +35,7 @@ stands behind the base in a class's head, here ``frozen=True``."""
 
 MODULES: Final = (
     "kubeshare/tokens/arbitration.py",
+    "kubeshare/tokens/files/tallies.py",
     "kubeshare/tokens/linux.py",
     "kubeshare/tokens/session.py",
 )

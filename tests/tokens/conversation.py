@@ -74,6 +74,7 @@ class Bench:
             grant(name, gpus=(GPU_A, GPU_B)),
             loop=self.loop,
             clock=lambda: self.now,
+            tokens=self.tokens,
             events=self,
             spare=self.spare,
         )
@@ -103,24 +104,6 @@ class Bench:
             assert gates.count(GateState.CLOSED) >= 1, "two have the same GPU"
 
     # Session events, handled like in the daemon.
-
-    def on_want(self, session: Session, gpus: list[str]) -> None:
-        self.tokens.want(session.name, gpus)
-
-    def on_drained(self, session: Session, cell: int, idle_ns: int) -> None:
-        self.tokens.drained(session.name, session.grant.gpus[cell].uuid, idle_ns)
-
-    def on_busy(self, session: Session, cell: int) -> None:
-        self.tokens.busy(session.name, session.grant.gpus[cell].uuid)
-
-    def on_idle(self, session: Session, cell: int) -> None:
-        self.tokens.idle(session.name, session.grant.gpus[cell].uuid)
-
-    def on_connected(self, session: Session) -> None:
-        self.tokens.connected(session.name)
-
-    def on_left(self, session: Session, cell: int) -> None:
-        self.tokens.left(session.name, session.grant.gpus[cell].uuid)
 
     def on_gone(self, session: Session) -> None:
         self.tokens.gone(session.name)

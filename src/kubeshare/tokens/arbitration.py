@@ -5,7 +5,6 @@ disconnected, and it may be the last one of its session. So events are queued an
 one after another, never recursively.
 """
 
-import contextlib
 from collections import deque
 from collections.abc import Callable, Collection
 from functools import partial
@@ -89,29 +88,29 @@ class Arbitration:
         self._feed(name, partial(self._arbiter.remove, name))
         self._feed(name, partial(self._forget, name))
 
-    def want(self, name: str, gpus: Collection[str]) -> None:
-        """Handle a waiting launch of the member, which wants these GPUs together."""
-        self._feed(name, partial(self._arbiter.want, name, gpus=gpus))
+    def on_want(self, session: Session, gpus: Collection[str]) -> None:
+        """Handle a launch that waits at a closed gate; the session wants these GPUs together."""
+        self._feed(session.name, partial(self._arbiter.want, session.name, gpus=gpus))
 
-    def idle(self, name: str, gpu: str) -> None:
-        """Handle that the member holds the token and has nothing queued."""
-        self._feed(name, partial(self._arbiter.idle, name, gpu))
+    def on_drained(self, session: Session, cell: int, idle_ns: int) -> None:
+        """Handle that the GPU finished the session's work at `idle_ns`."""
+        self._feed(session.name, partial(self._arbiter.drained, *_share(session, cell), idle_ns))
 
-    def drained(self, name: str, gpu: str, idle_ns: int) -> None:
-        """Handle that the GPU finished the member's work at `idle_ns`."""
-        self._feed(name, partial(self._arbiter.drained, name, gpu, idle_ns))
+    def on_busy(self, session: Session, cell: int) -> None:
+        """Handle that the session is alive and still drains."""
+        self._feed(session.name, partial(self._arbiter.busy, *_share(session, cell)))
 
-    def busy(self, name: str, gpu: str) -> None:
-        """Handle that the member is alive and still drains."""
-        self._feed(name, partial(self._arbiter.busy, name, gpu))
+    def on_idle(self, session: Session, cell: int) -> None:
+        """Handle that the session holds the token and has nothing queued."""
+        self._feed(session.name, partial(self._arbiter.idle, *_share(session, cell)))
 
-    def left(self, name: str, gpu: str) -> None:
-        """Handle that no process is left of those that the member's drain waited for."""
-        self._feed(name, partial(self._arbiter.left, name, gpu))
+    def on_connected(self, session: Session) -> None:
+        """Handle that the session has one more process."""
+        self._feed(session.name, partial(self._arbiter.connected, session.name))
 
-    def connected(self, name: str) -> None:
-        """Handle that the member has one more process."""
-        self._feed(name, partial(self._arbiter.connected, name))
+    def on_left(self, session: Session, cell: int) -> None:
+        """Handle that no process is left of those that the session's drain waited for."""
+        self._feed(session.name, partial(self._arbiter.left, *_share(session, cell)))
 
     def gone(self, name: str) -> None:
         """Handle that the member has no process any more."""
@@ -184,10 +183,16 @@ class Arbitration:
 
     def _save_tally(self, session: Session, cell: int) -> None:
         """Save the member's counts, unless it is being removed."""
-        with contextlib.suppress(UnknownMemberError):
-            session.save_tally(
-                cell, self._arbiter.tally(session.name, session.grant.gpus[cell].uuid)
-            )
+        try:
+            tally = self._arbiter.tally(session.name, session.grant.gpus[cell].uuid)
+        except UnknownMemberError:
+            return
+        session.save_tally(cell, tally)
+
+
+def _share(session: Session, cell: int) -> tuple[str, str]:
+    """The member and the GPU that a session's cell is about."""
+    return session.name, session.grant.gpus[cell].uuid
 
 
 def _shares(grant: Grant) -> dict[str, Amounts]:

@@ -110,7 +110,7 @@ class Daemon:
         self.paused = 0
         self._folder.sweep()
         loop.add_reader(self._folder.fd, self._scan_grants)
-        loop.add_reader(self._timer.fd, self._on_timer)
+        loop.add_reader(self._timer.fd, self._tokens.tick)
         self._has_started = False
         self._scan_grants()
         self._has_started = True
@@ -209,6 +209,7 @@ class Daemon:
                 grant,
                 loop=self._loop,
                 clock=self._clock,
+                tokens=self._tokens,
                 events=self,
                 spare=self._spare,
             )
@@ -304,31 +305,7 @@ class Daemon:
         remove_grant(self._paths, name)
         self._scan_grants()
 
-    # ---- what processes send (SessionEvents) ----
-
-    def on_want(self, session: Session, gpus: list[str]) -> None:
-        """Handle a launch that waits at a closed gate."""
-        self._tokens.want(session.name, gpus)
-
-    def on_drained(self, session: Session, cell: int, idle_ns: int) -> None:
-        """Handle that the GPU finished the session's work at `idle_ns`."""
-        self._tokens.drained(session.name, session.grant.gpus[cell].uuid, idle_ns)
-
-    def on_busy(self, session: Session, cell: int) -> None:
-        """Handle that a drain of the session continues."""
-        self._tokens.busy(session.name, session.grant.gpus[cell].uuid)
-
-    def on_idle(self, session: Session, cell: int) -> None:
-        """Handle that the session has nothing queued."""
-        self._tokens.idle(session.name, session.grant.gpus[cell].uuid)
-
-    def on_connected(self, session: Session) -> None:
-        """Handle that the session has one more process."""
-        self._tokens.connected(session.name)
-
-    def on_left(self, session: Session, cell: int) -> None:
-        """Handle that the last process that had yet to drain is gone."""
-        self._tokens.left(session.name, session.grant.gpus[cell].uuid)
+    # ---- what happens to sessions (SessionEvents) ----
 
     def on_gone(self, session: Session) -> None:
         """Handle that the last connection of the session is closed."""
@@ -353,11 +330,6 @@ class Daemon:
         now = self._clock()
         new = Rate(_COMPLAINTS_PER_SECOND, _COMPLAINTS_BURST, now)
         return self._complaints.setdefault(session.name, new).allows(now)
-
-    # ---- time ----
-
-    def _on_timer(self) -> None:
-        self._tokens.tick()
 
     # ---- the control socket, and the end ----
 

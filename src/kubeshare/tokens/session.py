@@ -10,18 +10,17 @@ sent waits in its sockets, whose room is limited.
 import os
 import select
 import shutil
-import socket
 from collections.abc import Callable
 from typing import Final, Protocol
 
 from kubeshare.core.token import Tally
-from kubeshare.tokens.average_use import AverageUse
 from kubeshare.tokens.files import counters
 from kubeshare.tokens.files.grants import Grant
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.tallies import Tallies
+from kubeshare.tokens.wire.average_use import AverageUse
 from kubeshare.tokens.wire.cell import Cell
-from kubeshare.tokens.wire.connection import Connection
+from kubeshare.tokens.wire.connection import Connection, listen
 from kubeshare.tokens.wire.page import PageWriter, revoke
 from kubeshare.tokens.wire.protocol import (
     MESSAGE,
@@ -62,8 +61,8 @@ class Loop(Protocol):
     def call_later(self, delay: float, callback: Callable[..., object]) -> object: ...  # noqa: D102
 
 
-class SessionEvents(Protocol):
-    """Receives what the processes of a session report, taken together."""
+class TokenEvents(Protocol):
+    """Receives what the processes of a session say about its turns, taken together."""
 
     def on_want(self, session: "Session", gpus: list[str]) -> None:
         """A launch waits at a closed gate; these GPUs are wanted together."""
@@ -83,6 +82,10 @@ class SessionEvents(Protocol):
     def on_left(self, session: "Session", cell: int) -> None:
         """The last of the processes that had yet to drain is gone; others are left."""
 
+
+class SessionEvents(Protocol):
+    """Receives what else happens to a session."""
+
     def on_gone(self, session: "Session") -> None:
         """The last connection is closed."""
 
@@ -101,7 +104,8 @@ class Session:
         grant: what the claim may use.
         loop: the event loop.
         clock: ns on CLOCK_MONOTONIC.
-        events: receives what the processes report.
+        tokens: receives what the processes say about its turns.
+        events: receives what else happens.
         spare: of the messages that all claims may send beyond their own rates.
     """
 
@@ -112,6 +116,7 @@ class Session:
         *,
         loop: Loop,
         clock: Callable[[], int],
+        tokens: TokenEvents,
         events: SessionEvents,
         spare: Spare,
     ) -> None:
@@ -121,6 +126,7 @@ class Session:
         self._paths = paths
         self._loop = loop
         self._clock = clock
+        self._tokens = tokens
         self._events = events
         self._folder = paths.claim(grant.claim)
         self._folder.mkdir(exist_ok=True)
@@ -146,10 +152,11 @@ class Session:
         }
         self._counters = counters.hold(paths.counters(grant.claim))
         try:
-            self._listener = self._listen()
+            self._listener = listen(self._folder)
         except OSError:
             os.close(self._counters)
             raise
+        loop.add_reader(self._listener.fileno(), self._accept)
 
     @property
     def processes(self) -> int:
@@ -241,7 +248,7 @@ class Session:
         cell.watched = False
         self._send_all(_CLOSING_MESSAGE, index)
         if not cell.draining:
-            self._events.on_drained(self, index, self._clock())
+            self._tokens.on_drained(self, index, self._clock())
 
     def shut(self, index: int) -> None:
         """Close a gate; a process that has not drained still has to answer."""
@@ -263,20 +270,6 @@ class Session:
         self.set_state(GrantState.REVOKED)
         self.release()
         remove_files(self._paths, self.name)
-
-    def _listen(self) -> socket.socket:
-        listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
-        (self._folder / "socket").unlink(missing_ok=True)  # left by a dead daemon
-        # A socket's address has 108 bytes and the folder's path may be longer: use a descriptor.
-        folder = os.open(self._folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
-        try:
-            listener.bind(f"/proc/self/fd/{folder}/socket")
-        finally:
-            os.close(folder)
-        (self._folder / "socket").chmod(0o666)
-        listener.listen(PROCESSES_MAX)
-        self._loop.add_reader(listener.fileno(), self._accept)
-        return listener
 
     def _accept(self) -> None:
         for _ in range(_ACCEPTS_AT_ONCE):
@@ -378,7 +371,7 @@ class Session:
             message.cell, message.epoch, self._page.epoch(message.cell)
         )
         connection.cells = message.value | 1 << message.cell
-        self._events.on_want(self, self._gpus_in_use())
+        self._tokens.on_want(self, self._gpus_in_use())
         return is_first
 
     def _gpus_in_use(self) -> list[str]:
@@ -409,28 +402,28 @@ class Session:
                 self._send(connection, Message(MessageType.CLOSING, index, epoch))
             elif gate is GateState.OPEN and cell.watched:
                 self._send(connection, Message(MessageType.WATCH, index, epoch))
-        self._events.on_connected(self)
+        self._tokens.on_connected(self)
 
     def _drained(self, connection: Connection, message: Message) -> bool:
         cell = self._cells[message.cell]
         if message.epoch == cell.late_epoch and connection in cell.late:
             cell.late.discard(connection)
             if not cell.late:
-                self._events.on_drained(self, message.cell, message.time_ns)
+                self._tokens.on_drained(self, message.cell, message.time_ns)
             return True
         if message.epoch != cell.asked_epoch or connection not in cell.draining:
             return False
         cell.draining.discard(connection)
         cell.drained_ns = max(cell.drained_ns, message.time_ns)
         if not cell.draining:
-            self._events.on_drained(self, message.cell, cell.drained_ns)
+            self._tokens.on_drained(self, message.cell, cell.drained_ns)
         return True
 
     def _busy(self, connection: Connection, message: Message) -> bool:
         cell = self._cells[message.cell]
         if message.epoch != cell.asked_epoch or connection not in cell.draining:
             return False
-        self._events.on_busy(self, message.cell)
+        self._tokens.on_busy(self, message.cell)
         return connection.is_busy_due(message.cell, self._clock())
 
     def _idle(self, connection: Connection, message: Message) -> bool:
@@ -441,7 +434,7 @@ class Session:
         cell.idle.add(connection)
         if cell.idle >= self._processes:
             cell.watched = False
-            self._events.on_idle(self, message.cell)
+            self._tokens.on_idle(self, message.cell)
         return is_first
 
     def _send_all(self, kind: MessageType, index: int) -> None:
@@ -484,7 +477,7 @@ class Session:
             cell.draining.discard(connection)
             if not cell.draining:
                 cell.is_owed = True
-                self._events.on_left(self, index)
+                self._tokens.on_left(self, index)
 
 
 def remove_files(paths: Paths, claim: str) -> None:

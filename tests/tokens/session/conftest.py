@@ -31,7 +31,15 @@ def recorder() -> Recorder:
 @pytest.fixture
 def session(paths: Paths, loop: Loop, recorder: Recorder, clock: Clock) -> Iterator[Session]:
     paths.make()
-    session = Session(paths, grant("a"), loop=loop, clock=clock, events=recorder, spare=Spare(0))
+    session = Session(
+        paths,
+        grant("a"),
+        loop=loop,
+        clock=clock,
+        tokens=recorder,
+        events=recorder,
+        spare=Spare(0),
+    )
     session.set_state(GrantState.ACTIVE)
     session.open(0, NOW)
     yield session

@@ -1,13 +1,34 @@
-"""One process's connection."""
+"""A claim's socket, and one process's connection to it."""
 
+import os
 import socket
 import struct
+from pathlib import Path
 from typing import Final
 
-from kubeshare.tokens.wire.protocol import BUSY_INTERVAL_NS, EPOCHS, Message
+from kubeshare.tokens.wire.protocol import BUSY_INTERVAL_NS, EPOCHS, PROCESSES_MAX, Message
 
 _CREDENTIALS: Final = struct.Struct("iII")
 """pid, uid, gid."""
+
+
+def listen(folder: Path) -> socket.socket:
+    """Make the socket in a claim's folder, non-blocking, in place of one left by a dead daemon.
+
+    Raises:
+        OSError: it cannot be made.
+    """
+    listener = socket.socket(socket.AF_UNIX, socket.SOCK_SEQPACKET | socket.SOCK_NONBLOCK)
+    (folder / "socket").unlink(missing_ok=True)
+    # A socket's address has 108 bytes and the folder's path may be longer: use a descriptor.
+    descriptor = os.open(folder, os.O_PATH | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        listener.bind(f"/proc/self/fd/{descriptor}/socket")
+    finally:
+        os.close(descriptor)
+    (folder / "socket").chmod(0o666)
+    listener.listen(PROCESSES_MAX)
+    return listener
 
 
 class Connection:

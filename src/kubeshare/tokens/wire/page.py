@@ -44,6 +44,8 @@ from kubeshare.tokens.wire.protocol import (
 
 _CLOSED: Final = GateState.CLOSED
 _CLOSING: Final = GateState.CLOSING
+_GATES: Final = tuple(GateState)
+"""By number; only this daemon writes pages, so there is no other."""
 _MODE = 0o644
 # Between two daemons a container may get a lease of the page, for which an open would wait 45 s.
 _NO_WAIT: Final = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -113,7 +115,7 @@ class PageWriter:
 
     def gate(self, cell: int) -> GateState:
         """The cell's present state."""
-        return GateState(self._words[(_offset(cell) + GATE_STATE_OFFSET) // 4])
+        return _GATES[self._words[(_offset(cell) + GATE_STATE_OFFSET) // 4]]
 
     def set_gate(self, cell: int, state: GateState) -> None:
         """Change a gate, start a new epoch, and wake its waiters."""
