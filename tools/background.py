@@ -7,6 +7,7 @@ user may not make one, only the priority is low.
 """
 
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -33,7 +34,9 @@ def join(group: str, root: Path) -> None:
 
 
 def run(command: Sequence[str], root: Path = cgroups.ROOT) -> int:
-    """Run a command in the background; returns its exit status.
+    """Run a command in the background; returns its exit status, or minus the signal that ended it.
+
+    What ends this process on request (SIGTERM) ends the command.
 
     Args:
         command: the program and its arguments.
@@ -46,7 +49,9 @@ def run(command: Sequence[str], root: Path = cgroups.ROOT) -> int:
         join(group, root)
 
     try:
-        return subprocess.call(command, preexec_fn=prepare)
+        with subprocess.Popen(command, preexec_fn=prepare) as process:  # noqa: PLW1509  no threads
+            signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+            return process.wait()
     finally:
         for folder in cgroups.folders(group, root):
             # A process that the command has left behind keeps it.

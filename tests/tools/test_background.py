@@ -1,6 +1,8 @@
 """What runs in the background has little weight, and leaves no control group behind."""
 
 import os
+import signal
+import subprocess
 import sys
 from pathlib import Path
 
@@ -47,4 +49,23 @@ def test_the_command_runs_with_a_low_priority_and_its_group_goes(
     assert background.run([sys.executable, "-c", script], root) == 3
 
     assert priority.read_text() == f"{background.NICE}\n"
+    assert list(root.glob("cpu/*")) == []
+
+
+def test_a_command_that_is_ended_from_outside_leaves_no_group(tmp_path: Path) -> None:
+    root = tmp_path / "cgroup"
+    (root / "cpu").mkdir(parents=True)
+    sleeper = "import time; print('runs', flush=True); time.sleep(600)"
+    script = (
+        "import sys; from pathlib import Path; from tools import background; "
+        f"sys.exit(background.run([sys.executable, '-c', {sleeper!r}], Path({str(root)!r})) + 100)"
+    )
+    with subprocess.Popen([sys.executable, "-c", script], stdout=subprocess.PIPE) as running:
+        assert running.stdout is not None
+        assert running.stdout.readline() == b"runs\n"
+        assert list(root.glob("cpu/*")) != []
+
+        running.terminate()
+
+        assert running.wait(timeout=30) == 100 - signal.SIGTERM
     assert list(root.glob("cpu/*")) == []
