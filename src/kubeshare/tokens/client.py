@@ -22,8 +22,9 @@ DRIVERS_NVML: Final = "libnvidia-ml.so.1"
 
 _REPLY_MAX = 16 * 1024 * 1024
 _TIMEOUT_S = 5.0
-_START_TIMEOUT_S = 15.0
+_START_TIMEOUT_S = 60.0
 _START_AGAIN_S = 3.0
+"""At first: each further one waits twice as long, or a busy machine would get ever more to start."""
 
 
 class RequestRefusedError(Exception):
@@ -114,13 +115,14 @@ def start_daemon(paths: Paths, nvml: Path | None = None) -> None:
     paths.make()
     _spawn(paths, nvml)
     began = spawned = time.monotonic()
+    pause = _START_AGAIN_S
     while not is_answering(paths):
         now = time.monotonic()
         if now > began + _START_TIMEOUT_S:
             raise DaemonMissingError(f"the token daemon did not start: {_last_line(paths.log)}")
-        if now > spawned + _START_AGAIN_S:
+        if now > spawned + pause:
             _spawn(paths, nvml)  # the last daemon was ending, and had the lock still
-            spawned = now
+            spawned, pause = now, 2 * pause
         time.sleep(0.005)
 
 
