@@ -104,22 +104,34 @@ def test_it_waits_until_the_daemon_that_it_has_started_answers(
     assert paths.grants.is_dir()
 
 
-def test_a_daemon_is_started_again_that_met_the_last_one_ending(
-    paths: Paths, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """The last one answers no more and has the folder's lock still, so the first one gives up."""
-    now = 0.0
-    started: list[float] = []
+@pytest.fixture
+def started(monkeypatch: pytest.MonkeyPatch) -> list[float]:
+    """When a daemon was started, by a clock that moves on by a quarter of a second at each wait."""
+    now, times = [0.0], list[float]()
 
     def sleep(_: float) -> None:
-        nonlocal now
-        now += 0.25
+        now[0] += 0.25
 
-    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: now, sleep=sleep))
-    monkeypatch.setattr(client, "_spawn", lambda *_: started.append(now))
+    monkeypatch.setattr(client, "time", SimpleNamespace(monotonic=lambda: now[0], sleep=sleep))
+    monkeypatch.setattr(client, "_spawn", lambda *_: times.append(now[0]))
+    return times
+
+
+def test_a_daemon_is_started_again_that_met_the_last_one_ending(
+    paths: Paths, monkeypatch: pytest.MonkeyPatch, started: list[float]
+) -> None:
+    """The last one answers no more and has the folder's lock still, so the first one gives up."""
     monkeypatch.setattr(client, "is_answering", lambda _: len(started) == 2)
     start_daemon(paths)
     assert started == [0.0, 3.25]
+
+
+def test_a_busy_machine_does_not_get_ever_more_daemons_to_start(
+    paths: Paths, started: list[float]
+) -> None:
+    with pytest.raises(DaemonMissingError):
+        start_daemon(paths)
+    assert started == [0.0, 3.25, 9.5, 21.75, 46.0]
 
 
 @pytest.mark.parametrize(
@@ -135,7 +147,7 @@ def test_a_daemon_that_does_not_come_is_given_up_with_the_last_line_of_its_log(
 ) -> None:
     monkeypatch.setattr(client, "os", FakeProcess(7))
     monkeypatch.setattr(client, "_spawn", lambda *_: None)
-    times = iter([0.0, 14.9, 15.0, 15.1])
+    times = iter([0.0, 59.9, 60.0, 60.1])
     clock = SimpleNamespace(monotonic=lambda: next(times), sleep=lambda _: None)
     monkeypatch.setattr(client, "time", clock)
     paths.make()

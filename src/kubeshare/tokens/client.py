@@ -24,7 +24,7 @@ _REPLY_MAX = 16 * 1024 * 1024
 _TIMEOUT_S = 5.0
 _START_TIMEOUT_S = 60.0
 _START_AGAIN_S = 3.0
-"""At first: each further one waits twice as long, or a busy machine would get ever more to start."""
+"""At first; then twice as long each time: a busy machine is not to get ever more to start."""
 
 
 class RequestRefusedError(Exception):
