@@ -48,11 +48,13 @@ def run(command: Sequence[str], root: Path = cgroups.ROOT) -> int:
         os.nice(NICE)
         join(group, root)
 
+    before = signal.getsignal(signal.SIGTERM)
     try:
         with subprocess.Popen(command, preexec_fn=prepare) as process:  # noqa: PLW1509  no threads
             signal.signal(signal.SIGTERM, lambda *_: process.terminate())
             return process.wait()
     finally:
+        signal.signal(signal.SIGTERM, before)
         for folder in cgroups.folders(group, root):
             # A process that the command has left behind keeps it.
             with suppress(OSError):

@@ -46,7 +46,9 @@ def test_the_command_runs_with_a_low_priority_and_its_group_goes(
     priority = tmp_path / "priority"
     script = f"import os, sys; print(os.nice(0), file=open({str(priority)!r}, 'w')); sys.exit(3)"
 
+    handler = signal.getsignal(signal.SIGTERM)
     assert background.run([sys.executable, "-c", script], root) == 3
+    assert signal.getsignal(signal.SIGTERM) is handler
 
     assert priority.read_text() == f"{background.NICE}\n"
     assert list(root.glob("cpu/*")) == []
