@@ -101,10 +101,4 @@ def commit(ledger: Ledger, demand: Demand, decision: Decision) -> None:
         LedgerError: the ledger has changed and the decision no longer holds; nothing was
             recorded.
     """
-    if not decision.new:
-        ledger.place(demand, *decision.devices)
-        return
-    with ledger.transaction():
-        for device in decision.new:
-            ledger.open_device(device)
-        ledger.place(demand, *decision.devices)
+    ledger.place(demand, *decision.devices, new=decision.new)

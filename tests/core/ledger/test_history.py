@@ -24,7 +24,7 @@ def test_a_snapshot_shows_what_was() -> None:
     before = ledger.snapshot()
     ledger.place(a_demand("p"), "A")
     between = ledger.snapshot()
-    ledger.open_device(a_device("C"))
+    ledger.place(a_demand("q"), "C", new=[a_device("C")])
     ledger.remove_device("B")
     assert shows(before, a_ledger())
     expected = a_ledger()

@@ -132,15 +132,15 @@ REFUSALS: dict[str, tuple[Callable[[Ledger], object], str]] = {
         "no vGPU Z in the ledger",
     ),
     "opening on no node": (
-        lambda ledger: ledger.open_device(a_device("N", node="n9")),
+        lambda ledger: ledger.place(a_demand("p"), "N", new=[a_device("N", node="n9")]),
         "no node n9 in the ledger",
     ),
     "opening a GPU that is not free": (
-        lambda ledger: ledger.open_device(a_device("N", model="A100")),
+        lambda ledger: ledger.place(a_demand("p"), "N", new=[a_device("N", model="A100")]),
         "node n1 has no free GPU of model 'A100' with 1000Mi",
     ),
     "opening an id that is taken": (
-        lambda ledger: ledger.open_device(a_device("B")),
+        lambda ledger: ledger.place(a_demand("p"), "B", new=[a_device("B")]),
         "vGPU B is in the ledger already",
     ),
     "holders past compute": (
@@ -188,8 +188,10 @@ def test_what_is_refused_is_named_and_changes_nothing(
 
 def test_opening_a_device_uses_up_a_free_gpu() -> None:
     ledger = a_ledger()
-    ledger.open_device(a_device("N"))
+    ledger.place(a_demand("p"), "N", new=[a_device("N")])
     assert ledger.nodes["n1"].free == ()
+    assert ledger.held_by("p") == {"N"}
+    ledger.release("p")
     assert ledger.devices["N"].idle
 
 
@@ -259,8 +261,7 @@ def test_sums_are_not_added_up_anew_for_each_holder() -> None:
 def test_a_group_of_changes_happens_whole_or_not_at_all() -> None:
     def open_and_fill(demand_share: str) -> None:
         with ledger.transaction():
-            ledger.open_device(a_device("N"))
-            ledger.place(a_demand("p", demand_share), "N")
+            ledger.place(a_demand("p", demand_share), "N", new=[a_device("N")])
             ledger.place(a_demand("r", "0.5"), "N")
 
     ledger = a_ledger()

@@ -33,7 +33,7 @@ def test_an_index_is_told_of_every_change_and_made_once() -> None:
     copy = ledger.index(Copy)
     ledger.add_node(a_node("n2"))
     ledger.place(a_demand("p"), "A")
-    ledger.open_device(a_device("B"))
+    ledger.place(a_demand("q"), "B", new=[a_device("B")])
     ledger.release("p")
     ledger.remove_device("A")
     ledger.remove_node("n2")
@@ -43,12 +43,15 @@ def test_an_index_is_told_of_every_change_and_made_once() -> None:
 
 
 def test_an_index_is_told_of_what_is_taken_back() -> None:
-    ledger = Ledger([a_node()], [a_device("A"), a_device("B")])
+    ledger = Ledger([a_node(free=1)], [a_device("A"), a_device("B")])
     copy = ledger.index(Copy)
     with pytest.raises(LedgerError, match="no vGPU C"):
         ledger.place(a_demand("p", count=3), "A", "B", "C")
     with ledger.what_if():
         ledger.place(a_demand("p"), "A")
+        ledger.release("p")
+        ledger.remove_device("A")
+        ledger.place(a_demand("p"), "A", new=[a_device("A")])
         ledger.remove_node("n1")
     assert copy.devices == ledger.devices
     assert copy.nodes == ledger.nodes

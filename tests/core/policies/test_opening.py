@@ -232,9 +232,9 @@ def test_of_different_gpus_the_plugin_may_give_any_unless_a_model_is_asked_for(n
 def test_a_gpu_that_is_not_free_is_not_opened() -> None:
     ledger = Ledger([selectable("n1", V100)])
     device = opening.new_device("A", "n1", V100, ledger.nodes["n1"].selectable)
-    ledger.open_device(device)
+    ledger.place(a_demand("p"), "A", new=[device])
     with pytest.raises(LedgerError, match="GPU GPU-n1-0 of node n1 is not free"):
-        ledger.open_device(msgspec.structs.replace(device, id="B"))
+        ledger.place(a_demand("q"), "B", new=[msgspec.structs.replace(device, id="B")])
     assert list(ledger.devices) == ["A"]
 
 

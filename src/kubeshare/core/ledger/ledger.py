@@ -10,7 +10,7 @@ the cluster.
 """
 
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from contextlib import AbstractContextManager
 from operator import attrgetter
@@ -188,33 +188,6 @@ class Ledger:
         for uid in now - was:
             self._write(self._held, uid, tuple(sorted((*self._held.get(uid, ()), device.id))))
 
-    def open_device(self, device: Device) -> None:
-        """Add a vGPU that uses a free physical GPU of its node: the one of its UUID, if it has one.
-
-        A vGPU of unknown model uses a GPU with as much memory.
-
-        Raises:
-            LedgerError: the node is unknown or has no such free GPU, or the id is taken.
-        """
-        node = self._node(device.node)
-        free = list(node.free)
-        selectable = tuple([gpu for gpu in node.selectable if gpu.uuid != device.uuid])
-        if device.uuid and len(selectable) == len(node.selectable):
-            raise LedgerError(f"GPU {device.uuid} of node {device.node} is not free")
-        kind = FreeGpu(device.model, device.memory_bytes)
-        if not device.model and kind not in free:
-            kind = next((gpu for gpu in free if gpu.memory_bytes == kind.memory_bytes), kind)
-        try:
-            free.remove(kind)
-        except ValueError:
-            raise LedgerError(
-                f"node {device.node} has no free GPU of model {device.model!r} "
-                f"with {format_memory(device.memory_bytes)}"
-            ) from None
-        self.add_device(device)
-        selectable = _within(selectable, free)
-        self.set_node(msgspec.structs.replace(node, free=tuple(free), selectable=selectable))
-
     def remove_device(self, device_id: str) -> None:
         """Remove an idle device.
 
@@ -243,26 +216,45 @@ class Ledger:
         )
         self._write(self._devices, device_id, marked)
 
-    def place(self, demand: Demand, *device_ids: str) -> None:
+    def place(self, demand: Demand, *device_ids: str, new: Collection[Device] = ()) -> None:
         """Make a demand a holder of devices: one for each share, in the order of ``per_gpu``.
 
         In the short form these are `count` different devices.
 
+        Args:
+            demand: the holder.
+            device_ids: what it holds.
+            new: those of them that are opened for it, without holders. Each uses a free physical
+                GPU of its node: the one of its UUID, if it has one. One of unknown model uses a
+                GPU with as much memory.
+
         Raises:
             LedgerError: a device does not exist, is unhealthy, fenced or too full, there are
                 too few or too many, two shares that have to be apart are on one, or the demand
-                is placed already.
+                is placed already; or the node of a new one is unknown or has no such free GPU, or
+                its id is taken.
         """
         if demand.uid in self._held:
             raise LedgerError(f"{demand.name} holds {', '.join(sorted(self._held[demand.uid]))}")
+        for device in new:
+            if device.id in self._devices:
+                raise LedgerError(f"vGPU {device.id} is in the ledger already")
+        known = {each.id: each for each in new}
+        known |= {each: self._devices[each] for each in device_ids if each in self._devices}
         if demand.shares:
-            placed = self._with_shares(demand, device_ids)
+            placed = self._with_shares(demand, device_ids, known)
         elif len(set(device_ids)) != len(device_ids) or len(device_ids) != demand.count:
             raise LedgerError(f"{demand.name} asks for {demand.count} different vGPUs")
         else:
-            placed = [self._joined(self._device(each), demand) for each in device_ids]
+            placed = [self._joined(_device(known, each), demand) for each in device_ids]
+        nodes: dict[str, Node] = {}
+        for device in new:
+            name = device.node
+            nodes[name] = _without_gpu(nodes.get(name) or self._node(name), device)
         for device in placed:
             self._write(self._devices, device.id, device)
+        for node in nodes.values():
+            self.set_node(node)
         self._write(self._held, demand.uid, tuple(sorted({device.id for device in placed})))
 
     def release(self, demand_uid: str) -> frozenset[str]:
@@ -311,7 +303,9 @@ class Ledger:
         """The present state, to be read now or later; taking it copies nothing."""
         return self._tables.history.snapshot()
 
-    def _with_shares(self, demand: Demand, device_ids: Sequence[str]) -> list[Device]:
+    def _with_shares(
+        self, demand: Demand, device_ids: Sequence[str], known: Mapping[str, Device]
+    ) -> list[Device]:
         """The devices with the different shares of a demand as their holders."""
         shares = demand.per_gpu()
         if len(device_ids) != len(shares):
@@ -325,7 +319,7 @@ class Ledger:
                     names = f"shares {other.name} and {share.name}"
                     raise LedgerError(f"{demand.name}: {names} cannot be on one vGPU, {device_id}")
             on[device_id].append(share)
-            device = joined.get(device_id) or self._device(device_id)
+            device = joined.get(device_id) or _device(known, device_id)
             joined[device_id] = self._joined(device, demand, share)
         return list(joined.values())
 
@@ -348,10 +342,37 @@ class Ledger:
             raise LedgerError(f"no node {name} in the ledger") from None
 
     def _device(self, device_id: str) -> Device:
-        try:
-            return self._devices[device_id]
-        except KeyError:
-            raise LedgerError(f"no vGPU {device_id} in the ledger") from None
+        return _device(self._devices, device_id)
+
+
+def _device(known: Mapping[str, Device], device_id: str) -> Device:
+    try:
+        return known[device_id]
+    except KeyError:
+        raise LedgerError(f"no vGPU {device_id} in the ledger") from None
+
+
+def _without_gpu(node: Node, device: Device) -> Node:
+    """The node without the free physical GPU that a new device uses.
+
+    Raises:
+        LedgerError: it has no such free GPU.
+    """
+    free = list(node.free)
+    selectable = tuple([gpu for gpu in node.selectable if gpu.uuid != device.uuid])
+    if device.uuid and len(selectable) == len(node.selectable):
+        raise LedgerError(f"GPU {device.uuid} of node {device.node} is not free")
+    kind = FreeGpu(device.model, device.memory_bytes)
+    if not device.model and kind not in free:
+        kind = next((gpu for gpu in free if gpu.memory_bytes == kind.memory_bytes), kind)
+    try:
+        free.remove(kind)
+    except ValueError:
+        raise LedgerError(
+            f"node {device.node} has no free GPU of model {device.model!r} "
+            f"with {format_memory(device.memory_bytes)}"
+        ) from None
+    return msgspec.structs.replace(node, free=tuple(free), selectable=_within(selectable, free))
 
 
 def _sorted_node(node: Node) -> Node:

@@ -93,9 +93,18 @@ class Tables:
                 self._undo_log.clear()
 
     def _undo(self, mark: int) -> None:
+        """Write what each key had at the mark, the last one that was changed first.
+
+        Each key is written once, however often it was since: a node is for each of its GPUs.
+        """
+        undone, self._undo_log[mark:] = self._undo_log[mark:], []
+        first: dict[tuple[int, str], tuple[dict[str, Any], str, object]] = {}
+        for entry in undone:
+            first.setdefault((id(entry[0]), entry[1]), entry)
         depth, self._depth = self._depth, 0
-        while len(self._undo_log) > mark:
-            self.write(*self._undo_log.pop())
+        for table, key, before in reversed(first.values()):
+            if table.get(key) is not before:
+                self.write(table, key, before)
         self._depth = depth
 
     def _notify(self, table: dict[str, Any], key: str, before: Any, after: Any) -> None:
