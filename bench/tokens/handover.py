@@ -30,10 +30,10 @@ _GPUS = 8
 _CLIENTS = 8
 _SECONDS = 8.0
 _QUOTAS_NS = (100_000_000, 20_000_000)
-_CPU_GOAL = 4.0
-"""Times that of the stand-in, which does the same for the kernel and decides nothing."""
-_MEDIAN_GOAL_US = 300.0
-_TAIL_GOAL_US = 500.0
+_GOAL = 4.0
+"""Times what the stand-in takes, which does the same for the kernel and decides nothing."""
+_TAIL_GOAL = 5.0
+"""The stand-in's p99 is 125 us on a quiet machine, so this allows 500 us more there."""
 _ROUNDS = 3
 
 
@@ -66,26 +66,29 @@ def run() -> list[Met]:
 def _report(
     quota_ns: int, daemon: Sequence[Run], floor: Sequence[Run], pure: Sequence[Run]
 ) -> list[Met]:
-    title = f"{_GPUS} GPUs x {_CLIENTS} clients, quota {quota_ns / 1e6:g} ms"
-    tails, least = ([percentile(run.handovers_us, 99) for run in runs] for runs in (daemon, floor))
+    over = f"over that of a C ping-pong, {_GPUS} GPUs x {_CLIENTS} clients, quota"
+    over += f" {quota_ns / 1e6:g} ms"
+    medians = [[percentile(run.handovers_us, 50) for run in runs] for runs in (daemon, floor)]
+    tails = [[percentile(run.handovers_us, 99) for run in runs] for runs in (daemon, floor)]
     return [
         report(
-            f"token: drained to next client runs, median us, {title}",
-            at_most(_MEDIAN_GOAL_US),
-            [statistics.median(run.handovers_us) for run in daemon],
+            f"token: drained to next client runs, median {over}",
+            at_most(_GOAL),
+            ratios(*medians),
             handovers=sum(len(run.handovers_us) for run in daemon),
             floor_us=[_summary(run.handovers_us) for run in floor],
             daemon_us=[_summary(run.handovers_us) for run in daemon],
             pure_python_us=[_summary(run.handovers_us) for run in pure],
         ),
         report(
-            f"token: drained to next client runs, p99 us above that of a C ping-pong, {title}",
-            at_most(_TAIL_GOAL_US),
-            differences(tails, least),
+            f"token: drained to next client runs, p99 {over}",
+            at_most(_TAIL_GOAL),
+            ratios(*tails),
+            us_more=[round(value, 1) for value in differences(*tails)],
         ),
         report(
-            f"token: the daemon's CPU over that of a C ping-pong, {title}",
-            at_most(_CPU_GOAL),
+            f"token: the daemon's CPU {over}",
+            at_most(_GOAL),
             ratios([run.cpu for run in daemon], [run.cpu for run in floor]),
             share_of_a_core=[round(run.cpu, 4) for run in daemon],
             floor=[round(run.cpu, 4) for run in floor],
