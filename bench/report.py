@@ -1,10 +1,10 @@
 """Results of a bench as JSON lines: each number with its spread and its goal.
 
-The first line of a run is ``{"machine": …}``: processor, commit, versions. Then comes one line
-for each number: ``what`` (with the unit), ``value`` (the median), ``low`` and ``high`` (the
-spread of the runs), ``runs``, ``better`` (``lower`` or ``higher``), ``goal``, ``met``, and
-whatever the number was made from. ``met`` is null for a number without a goal, which is not
-counted. ``python -m bench.compare OLD NEW`` compares two such outputs.
+The first line of a run is ``{"machine": …}``: processor, its speed now, commit, versions. Then
+comes one line for each number: ``what`` (with the unit), ``value`` (the median), ``low`` and
+``high`` (the spread of the runs), ``runs``, ``better`` (``lower`` or ``higher``), ``goal``,
+``met``, and whatever the number was made from. ``met`` is null for a number without a goal, which
+is not counted. ``python -m bench.compare OLD NEW`` compares two such outputs.
 """
 
 import datetime as dt
@@ -17,6 +17,8 @@ import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
+
+from bench.cpu_time import reference_seconds
 
 Met: TypeAlias = bool | None
 """Whether a goal is met; None for a number without a goal."""
@@ -131,6 +133,7 @@ def machine() -> dict[str, Any]:
         "cores": os.cpu_count(),
         "memory_gib": round(os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES") / 2**30, 1),
         "load": round(os.getloadavg()[0], 2),
+        "reference_ms": round(statistics.median(reference_seconds(9)) * 1e3, 1),
         "kernel": platform.release(),
         "python": platform.python_version(),
         "commit": _git("rev-parse", "--short", "HEAD") or _packed_commit(),

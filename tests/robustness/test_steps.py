@@ -9,13 +9,13 @@ both four times as much for 40 000. ``bench/cluster/start.py`` has the larger si
 import asyncio
 import gc
 import json
-import time
 from collections.abc import Callable
 from contextlib import contextmanager, suppress
 from functools import partial
 from typing import Any
 
 import pytest
+from bench.cpu_time import reference_seconds
 from msgspec import structs
 
 from fakes import manifests
@@ -45,9 +45,8 @@ from kubeshare.simulator.control.step_times import GOAL_SECONDS, StepTimes
 pytestmark = pytest.mark.serial
 
 BOUND_SECONDS = 3 * GOAL_SECONDS
-REFERENCE_NUMBERS = 200_000
 REFERENCE_SECONDS = 0.012
-"""Processor time that squares of so many numbers take on a quick machine."""
+"""What the reference takes on a quick machine."""
 GPUS = 10_000
 OF_A_NODE = 8
 GIB = 1 << 30
@@ -116,13 +115,7 @@ def slowness() -> float:
 
     It is the longest of a few: of thousands of steps the longest is looked at, too.
     """
-
-    def reference() -> float:
-        began = time.thread_time()
-        sum([number * number for number in range(REFERENCE_NUMBERS)])
-        return time.thread_time() - began
-
-    return max(1.0, max(reference() for _ in range(5)) / REFERENCE_SECONDS)
+    return max(1.0, max(reference_seconds(rounds=5)) / REFERENCE_SECONDS)
 
 
 @contextmanager
