@@ -143,6 +143,20 @@ REFUSALS: dict[str, tuple[Callable[[Ledger], object], str]] = {
         lambda ledger: ledger.place(a_demand("p"), "B", new=[a_device("B")]),
         "vGPU B is in the ledger already",
     ),
+    "opening an id twice": (
+        lambda ledger: ledger.place(a_demand("p"), "N", new=[a_device("N"), a_device("N")]),
+        "vGPU N is in the ledger already",
+    ),
+    "opening what is not asked for": (
+        lambda ledger: ledger.place(a_demand("p"), "B", new=[a_device("N")]),
+        "vGPU N would be opened for others",
+    ),
+    "opening for another holder too": (
+        lambda ledger: ledger.place(
+            a_demand("p", "0.1"), "N", new=[a_device("N", a_holder("x", "0.1"))]
+        ),
+        "vGPU N would be opened for others",
+    ),
     "holders past compute": (
         lambda ledger: ledger.set_device(a_device("B", a_holder("x", "0.6"), a_holder("y", "0.6"))),
         "vGPU B over-committed: compute 1.2 of 1",

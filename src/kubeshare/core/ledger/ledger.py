@@ -231,16 +231,12 @@ class Ledger:
         Raises:
             LedgerError: a device does not exist, is unhealthy, fenced or too full, there are
                 too few or too many, two shares that have to be apart are on one, or the demand
-                is placed already; or the node of a new one is unknown or has no such free GPU, or
-                its id is taken.
+                is placed already; or the node of a new one is unknown or has no such free GPU,
+                its id is taken, or it is not among them or has holders.
         """
         if demand.uid in self._held:
             raise LedgerError(f"{demand.name} holds {', '.join(sorted(self._held[demand.uid]))}")
-        for device in new:
-            if device.id in self._devices:
-                raise LedgerError(f"vGPU {device.id} is in the ledger already")
-        known = {each.id: each for each in new}
-        known |= {each: self._devices[each] for each in device_ids if each in self._devices}
+        known = self._known(device_ids, new)
         if demand.shares:
             placed = self._with_shares(demand, device_ids, known)
         elif len(set(device_ids)) != len(device_ids) or len(device_ids) != demand.count:
@@ -302,6 +298,17 @@ class Ledger:
     def snapshot(self) -> Snapshot:
         """The present state, to be read now or later; taking it copies nothing."""
         return self._tables.history.snapshot()
+
+    def _known(self, device_ids: Sequence[str], new: Iterable[Device]) -> dict[str, Device]:
+        """Those of these devices that there are, and the new ones."""
+        known = {each: self._devices[each] for each in device_ids if each in self._devices}
+        for device in new:
+            if device.id in self._devices or device.id in known:
+                raise LedgerError(f"vGPU {device.id} is in the ledger already")
+            if device.id not in device_ids or not device.idle:
+                raise LedgerError(f"vGPU {device.id} would be opened for others")
+            known[device.id] = device
+        return known
 
     def _with_shares(
         self, demand: Demand, device_ids: Sequence[str], known: Mapping[str, Device]
