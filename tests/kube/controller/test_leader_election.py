@@ -10,7 +10,7 @@ import pytest
 from kube.expectations import expect_true
 from kubeshare.kube.controller.leader_election import LeaderElector, LeadershipLostError
 from kubeshare.kube.resources import LEASES
-from kubeshare.simulator.control import FakeApiServer, Fault, run_virtual
+from kubeshare.simulator.control import FakeApiServer, Fault, Request, run_virtual
 
 
 class Candidate:
@@ -254,6 +254,41 @@ def test_a_renewal_without_an_answer_leaves_time_for_a_second_one(server: FakeAp
         assert second - hung == pytest.approx(8 / 3 + 0.55, abs=0.01)
         assert third - second == pytest.approx(4, abs=0.01)
         await first.stop()
+
+    run_virtual(main())
+
+
+def test_a_renewal_whose_answer_was_lost_counts_from_its_beginning(server: FakeApiServer) -> None:
+    async def main() -> None:
+        first = Candidate(server, "first")
+        await expect_leading(first)
+        second = Candidate(server, "second")
+        server.inject(Fault.hang(after=True), verb="patch", times=1)
+        await expect_true(lambda: len(requests("patch")) == 1, "a renewal that is not answered")
+        server.inject(Fault.slow(0.7), times=1000)  # too slow for a conflict, a read and a write
+        await asyncio.sleep(60)
+        assert first.leading
+        assert not second.leading
+        lost, following = [each.at for each in requests("patch")][:2]
+        assert following - lost == pytest.approx(4, abs=0.01)
+        await first.stop()
+        await second.stop()
+        never_two_at_once(first, second)
+
+    def requests(verb: str) -> list[Request]:
+        return [each for each in server.requests if each.verb == verb]
+
+    run_virtual(main())
+
+
+def test_a_renewal_that_was_never_carried_out_does_not_count(server: FakeApiServer) -> None:
+    async def main() -> None:
+        first = Candidate(server, "first")
+        await expect_leading(first)
+        began = now()
+        server.inject(Fault.hang(), verb="patch", times=1000)
+        await expect_error(first)
+        assert now() - began <= 8.01
 
     run_virtual(main())
 

@@ -10,6 +10,9 @@ A candidate reads the Lease every 2 x ``retry`` seconds or earlier, and again wh
 been unchanged for ``duration``. So with the defaults a leader that was killed is replaced after at
 most 2 x 2.2 + 10 s, while the API server answers at once.
 
+A renewal without an answer may have been carried out. So the next attempt reads the Lease first,
+and a renewal that is found there counts from its beginning, for no other saw it earlier.
+
 All writes are conditional on the resourceVersion that was read, so of two candidates one fails.
 The last line of defence is elsewhere: a paused process may believe for a moment that it still
 leads, and then its conditional writes fail.
@@ -116,6 +119,8 @@ class LeaderElector:
         self._draw = draw
         self._seen: Lease | None = None
         self._seen_at = 0.0
+        self._unanswered: dict[str, float] = {}
+        """When a renewal began, monotonic, by its ``renewTime``: all since the last answer."""
         self._lease_name = f"lease {namespace}/{name}"
         self.leading = False
         self.transitions = 0
@@ -153,8 +158,8 @@ class LeaderElector:
             started = _now()
             try:
                 async with asyncio.timeout(self._renew_deadline):
-                    if await self._try(started):
-                        return started
+                    if (held := await self._try(started)) is not None:
+                        return held
             except (ApiError, TimeoutError) as error:
                 log.warning("cannot get the lease, trying again", error=str(error) or "no answer")
             pause = 2 * self._retry * (_SHORTEST_PAUSE + (1 - _SHORTEST_PAUSE) * self._draw())
@@ -178,7 +183,8 @@ class LeaderElector:
             LeadershipLostError: no success for ``renew_deadline`` seconds, or another leads.
         """
         while True:
-            await asyncio.sleep(_RENEW_AFTER * self._renew_deadline)
+            due = renewed + _RENEW_AFTER * self._renew_deadline
+            await asyncio.sleep(max(0.0, due - _now()))
             renewed = await self._renew_once(renewed + self._renew_deadline)
 
     async def _renew_once(self, deadline: float) -> float:
@@ -188,8 +194,8 @@ class LeaderElector:
             try:
                 # An attempt without an answer must leave time for another one.
                 async with asyncio.timeout_at(min(deadline, started + self._renew_deadline / 3)):
-                    if await self._try(started):
-                        return started
+                    if (held := await self._try(started)) is not None:
+                        return held
                     raise LeadershipLostError(f"{self._lease_name} is held by another")
             except (ApiError, TimeoutError) as error:
                 reason = str(error) or "no answer"
@@ -199,28 +205,42 @@ class LeaderElector:
             f"{self._lease_name} not renewed for {self._renew_deadline:g} s: {reason}"
         )
 
-    async def _try(self, now: float) -> bool:
-        """Try once to hold the Lease from ``now`` on; False if another holds it.
+    async def _try(self, now: float) -> float | None:
+        """Try once to hold the Lease from ``now`` on.
 
         A leader does not read before it writes, since no other should have written.
+
+        Returns:
+            Since when it is held: ``now``, or the monotonic time before an earlier write that was
+            not answered; None if another holds it.
         """
         lease = self._seen if self.leading else None
         if lease is None:
             lease = await self._read()
         if lease is None:
-            return await self._create()
+            return now if await self._create() else None
         self._observe(lease)
         holder = lease.spec.holder_identity
         if holder and holder != self.identity and now < self._seen_at + self._seconds(lease):
-            return False
+            return None
+        renewals = self._unanswered
+        if holder == self.identity and lease.spec.renew_time in renewals:
+            held = renewals[lease.spec.renew_time]
+            renewals.clear()
+            return held
+        claim = self._claim(lease)
+        if self.leading:
+            self._seen = None  # without an answer, the next attempt reads what became of this one
+            if claim["renewTime"] != lease.spec.renew_time:  # else the wall clock stands still
+                renewals.setdefault(str(claim["renewTime"]), now)
         try:
-            self._observe(await self._write(lease, self._claim(lease)))
+            self._observe(await self._write(lease, claim))
         except (ConflictError, NotFoundError):
-            if not self.leading:
-                return False
-            self._seen = None  # it was edited, or an answer was lost: read it
-            raise
-        return True
+            if self.leading:
+                raise
+            return None
+        renewals.clear()
+        return now
 
     async def _read(self) -> Lease | None:
         try:
