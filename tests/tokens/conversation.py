@@ -44,11 +44,15 @@ class Loop:
     def call_later(self, delay: float, callback: Callable[..., object]) -> None:
         self.later.append((delay, callback))
 
-    def turn(self) -> None:
+    def turn(self) -> int:
+        """Call them until none is ready; how many calls that took."""
+        calls = 0
         while ready := select.select(list(self.readers), [], [], 0)[0]:
             for fd in ready:
                 if fd in self.readers:
                     self.readers[fd]()
+                    calls += 1
+        return calls
 
 
 class Bench:

@@ -62,8 +62,12 @@ class Process:
         assert self.receive().type is MessageType.WELCOME
 
     def send(self, message: Message) -> None:
-        self._socket.send(message.pack())
+        self.queue(message)
         self._loop.turn()
+
+    def queue(self, message: Message) -> None:
+        """Send, and leave the loop to be turned."""
+        self._socket.send(message.pack())
 
     def receive(self) -> Message:
         return Message.unpack(self._socket.recv(MESSAGE.size, socket.MSG_DONTWAIT))

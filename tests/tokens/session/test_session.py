@@ -51,6 +51,31 @@ def test_a_process_that_joins_a_watched_session_is_asked_too(
     joined.close()
 
 
+def test_one_wake_up_is_one_call_of_recv_and_one_message(
+    session: Session,
+    processes: list[Process],
+    recorder: Recorder,
+    loop: Loop,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    session.shut(0)
+    recv = socket.socket.recv
+    received: list[int] = []
+
+    def count(connection: socket.socket, size: int) -> bytes:
+        received.append(len(recorder.events))
+        return recv(connection, size)
+
+    monkeypatch.setattr(socket.socket, "recv", count)
+    for process in (processes[0], processes[0], processes[1]):
+        process.queue(Message(MessageType.WANT))
+
+    wake_ups = loop.turn()
+
+    assert received == [0, 1, 2]
+    assert wake_ups == 3
+
+
 def test_a_session_is_gone_with_its_last_process(
     session: Session, processes: list[Process], recorder: Recorder
 ) -> None:
