@@ -220,10 +220,14 @@ API cuCtxCreate_v3(CUcontext *context, CUexecAffinityParam *parameters, int coun
     return cuCtxCreate_v2(context, flags, ordinal);
 }
 
-/* The parameters ask for parts of a GPU or for graphics interoperation: the fake has neither. */
 API cuCtxCreate_v4(CUcontext *context, CUctxCreateParams *parameters, unsigned int flags,
                    CUdevice ordinal) {
-    REQUIRE(parameters == NULL, CUDA_ERROR_NOT_SUPPORTED);
+    if (parameters != NULL) {
+        /* Parts of a GPU, and graphics interoperation: the fake has neither. */
+        REQUIRE(parameters->execAffinityParams == NULL && parameters->cigParams == NULL,
+                CUDA_ERROR_NOT_SUPPORTED);
+        REQUIRE(parameters->numExecAffinityParams == 0, CUDA_ERROR_INVALID_VALUE);
+    }
     return cuCtxCreate_v2(context, flags, ordinal);
 }
 

@@ -37,7 +37,12 @@ typedef struct CUarray_st *CUarray;
 typedef struct CUgreenCtx_st *CUgreenCtx;
 typedef struct CUdevResourceDesc_st *CUdevResourceDesc;
 typedef struct CUexecAffinityParam_st CUexecAffinityParam;
-typedef struct CUctxCreateParams_st CUctxCreateParams;
+typedef struct CUctxCigParam_st CUctxCigParam;
+typedef struct CUctxCreateParams_st {
+    CUexecAffinityParam *execAffinityParams;
+    int numExecAffinityParams;
+    CUctxCigParam *cigParams;
+} CUctxCreateParams;
 typedef struct CUlaunchAttribute_st CUlaunchAttribute;
 
 #include "cuda_memory.h"

@@ -32,6 +32,20 @@ def test_contexts_form_a_stack_and_a_destroyed_one_is_known_as_such(tmp_path: Pa
     assert answer == [True, True, True, 2 * MIB, 0, "CUDA_ERROR_CONTEXT_IS_DESTROYED"]
 
 
+def test_empty_parameters_make_a_context_as_none_do(tmp_path: Path) -> None:
+    script = """
+        parameters = d.CUctxCreateParams()
+        own = good(d.cuCtxCreate(parameters, 0, device))
+        answer = [int(good(d.cuCtxGetCurrent())) == int(own)]
+        parameters.numExecAffinityParams = 1
+        answer.append(d.cuCtxCreate(parameters, 0, device)[0].name)
+        parameters.execAffinityParams = [d.CUexecAffinityParam()]
+        answer.append(d.cuCtxCreate(parameters, 0, device)[0].name)
+    """
+    answer = drive(tmp_path, script)
+    assert answer == [True, "CUDA_ERROR_INVALID_VALUE", "CUDA_ERROR_NOT_SUPPORTED"]
+
+
 def test_a_primary_context_ends_with_its_last_holder_and_takes_its_memory_along(
     tmp_path: Path,
 ) -> None:
