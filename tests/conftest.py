@@ -2,6 +2,7 @@
 
 import gc
 import os
+import signal
 import zlib
 from collections.abc import Generator, Iterator
 
@@ -40,6 +41,12 @@ LAB_ORDER = (
     "e2e/test_restored.py",  # an API server that starts refuses for a moment what is allowed
 )
 """The order of the tests in the lab, which follow all others: a lab disturbs who measures time."""
+
+
+def pytest_configure() -> None:
+    """End as by Ctrl-C when somebody ends the run: what the fixtures started goes with it."""
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        signal.signal(signal.SIGTERM, signal.default_int_handler)
 
 
 def pytest_make_parametrize_id(val: object) -> str | None:
