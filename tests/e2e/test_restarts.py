@@ -1,10 +1,7 @@
 """Runtime and kubelet of a node restart, then the whole node: shares go on, or begin again."""
 
-import time
-
 import pytest
 
-from e2e.reboots import reboot_bound
 from e2e.space import Space
 from e2e.stage import NODE_AGENT, TOKEN_DAEMON, Place, Stage, eventually
 
@@ -36,9 +33,7 @@ def test_the_restart_of_runtime_and_kubelet_leaves_a_share_as_it_is(
 
 
 def test_after_a_reboot_a_share_runs_again_by_a_new_grant(stage: Stage, space: Space) -> None:
-    began = time.monotonic()
     place = _come(space)
-    start, rebooting = time.monotonic() - began, time.monotonic()
     stage.reboot(place.node)
     for component in (NODE_AGENT, TOKEN_DAEMON):
         stage.until_ready(component, place.node)
@@ -52,7 +47,6 @@ def test_after_a_reboot_a_share_runs_again_by_a_new_grant(stage: Stage, space: S
         return now if "a" in stage.top(now) else None
 
     now = eventually(back, "a to run again", seconds=LONG, explain=lambda: space.describe("a"))
-    assert time.monotonic() - rebooting <= reboot_bound(start)
     stage.works_for(now, "a")
     assert [*stage.holders(now.gpuid)] == ["a"]
     eventually(

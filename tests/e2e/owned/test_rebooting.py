@@ -3,13 +3,10 @@
 Last in this folder: the node is not owned for a minute afterwards.
 """
 
-import time
-
 import pytest
 
 from e2e.owned.node import OwnedNode
 from e2e.ownership import SECONDS
-from e2e.reboots import reboot_bound
 from e2e.space import Space
 from e2e.stage import Place, Stage, eventually
 
@@ -30,21 +27,17 @@ def test_after_a_reboot_shares_run_again_on_their_gpus_once_nobody_else_offers_t
     stage: Stage, owned_node: OwnedNode, space: Space
 ) -> None:
     here = {"kubernetes.io/hostname": owned_node.name}
-    began = time.monotonic()
     for name in "ab":
         space.share(name, {"request": "0.4", "memory": "1Gi"}, nodeSelector=here)
     places = {name: space.ready(name) for name in "ab"}
-    start = time.monotonic() - began
     assert sorted(map(len, owned_node.static().values())) == [0, 2]
     before, pods = owned_node.static(), {name: space.lives(name)[0] for name in "ab"}
-    rebooting = time.monotonic()
     stage.reboot(owned_node.name)  # a node of the lab boots with its device plugin
     eventually(
         lambda: any("KubeShare owns GPU" in event["message"] for event in space.events("a")),
         "the node agent to refuse the share",
         explain=lambda: str(space.events("a")),
     )
-    assert time.monotonic() - rebooting <= reboot_bound(start)
     # The other one may have been granted before the device plugin was there.
     assert "a" not in stage.top(places["a"])
     owned_node.until_owned("GPUsOffered")
