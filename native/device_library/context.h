@@ -25,6 +25,10 @@ void ks_contexts_expect_green(void);
 /* The cell of a device by the application's ordinal, or KS_NO_CELL. */
 int ks_cell_of_device(CUdevice device);
 
+/* After a context was made on a device: where only a stream of the library can be behind all of its
+ * work, creates that while there is memory for it. */
+void ks_contexts_prepare(CUdevice device);
+
 /* Records a stream that was created; false if there are too many. */
 bool ks_context_track_stream(CUstream stream, unsigned int flags);
 

@@ -27,8 +27,10 @@ static CUresult may_have_context(CUdevice device) {
 
 /* A context that cannot be drained is ended at once. */
 static CUresult keep(CUcontext handle, CUdevice device) {
-    if (ks_context_track(handle, ks_cell_of_device(device)))
+    if (ks_context_track(handle, ks_cell_of_device(device))) {
+        ks_contexts_prepare(device);
         return CUDA_SUCCESS;
+    }
     KS_REAL(cuCtxDestroy_v2)(handle);
     return CUDA_ERROR_OUT_OF_MEMORY;
 }
@@ -127,10 +129,13 @@ int cuGreenCtxCreate(CUgreenCtx *context, CUdevResourceDesc resources, CUdevice 
 }
 
 int cuDevicePrimaryCtxRetain(CUcontext *context, CUdevice device) {
-    const CUresult result = may_have_context(device);
+    CUresult result = may_have_context(device);
     if (result != CUDA_SUCCESS)
         return result;
-    return KS_REAL(cuDevicePrimaryCtxRetain)(context, device);
+    result = KS_REAL(cuDevicePrimaryCtxRetain)(context, device);
+    if (result == CUDA_SUCCESS)
+        ks_contexts_prepare(device);
+    return result;
 }
 
 int cuDevicePrimaryCtxRelease(CUdevice device) {
@@ -153,8 +158,12 @@ int cuDevicePrimaryCtxReset_v2(CUdevice device) {
  * so a context is also checked when a thread makes it its own. */
 static CUresult check_current(void) {
     CUdevice device;
-    const CUresult result = KS_DRIVER(context_get_device)(&device);
-    return result == CUDA_SUCCESS ? may_have_context(device) : CUDA_SUCCESS;
+    if (KS_DRIVER(context_get_device)(&device) != CUDA_SUCCESS)
+        return CUDA_SUCCESS;
+    const CUresult result = may_have_context(device);
+    if (result == CUDA_SUCCESS)
+        ks_contexts_prepare(device);
+    return result;
 }
 
 static CUresult push(CUresult (*real)(CUcontext), CUcontext context) {

@@ -9,6 +9,22 @@
 #include "system.h"
 #include "timeline.h"
 
+static bool prepare(struct ks_timeline *timeline, void *unused) {
+    (void)unused;
+    ks_timeline_prepare(timeline);
+    return true;
+}
+
+void ks_contexts_prepare(CUdevice device) {
+    const int cell = ks_cell_of_device(device);
+    if (cell == KS_NO_CELL || ks_driver_has(KS_CALL_context_record_event))
+        return;
+    ks_contexts_hold();
+    if (!ks_contexts_are_closed())
+        ks_contexts_visit((unsigned)cell, prepare, NULL);
+    ks_contexts_release();
+}
+
 static bool gather(struct ks_timeline *timeline, void *unused) {
     (void)unused;
     ks_timeline_gather(timeline);

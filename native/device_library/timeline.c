@@ -59,9 +59,8 @@ static bool create_event(CUevent *event, unsigned flags) {
     return created;
 }
 
-static bool create(struct ks_timeline *timeline) {
-    bool created = create_stream(&timeline->stream) && create_stream(&timeline->behind) &&
-                   create_event(&timeline->gathered, CU_EVENT_DISABLE_TIMING) &&
+static bool create_events(struct ks_timeline *timeline) {
+    bool created = create_event(&timeline->gathered, CU_EVENT_DISABLE_TIMING) &&
                    create_event(&timeline->end, CU_EVENT_BLOCKING_SYNC) &&
                    create_event(&timeline->base[0], CU_EVENT_DEFAULT) &&
                    create_event(&timeline->base[1], CU_EVENT_DEFAULT);
@@ -70,17 +69,21 @@ static bool create(struct ks_timeline *timeline) {
     return created;
 }
 
-/* They may not fit, while the GPU's memory is full: then nothing of them is kept, and the next call
- * tries again. */
+/* They may not fit while the GPU's memory is full. Of the events none is kept then, of the streams
+ * one may be; the next call tries again. */
 static bool prepare(struct ks_timeline *timeline) {
     unsigned long long id = 0;
     KS_DRIVER(context_get_id)(timeline->handle, &id);
-    if (timeline->prepared && timeline->id == id)
-        return true;
-    *timeline = (struct ks_timeline){.handle = timeline->handle, .id = id};
-    timeline->prepared = create(timeline);
-    if (!timeline->prepared)
-        destroy(timeline);
+    if (!timeline->prepared || timeline->id != id) {
+        *timeline = (struct ks_timeline){.handle = timeline->handle, .id = id};
+        timeline->prepared = create_events(timeline);
+        if (!timeline->prepared)
+            destroy(timeline);
+    }
+    if (timeline->prepared && timeline->behind == NULL)
+        create_stream(&timeline->behind);
+    if (timeline->prepared && timeline->stream == NULL)
+        create_stream(&timeline->stream);
     return timeline->prepared;
 }
 
@@ -113,7 +116,8 @@ static bool attempt_base(struct ks_timeline *timeline) {
 }
 
 static void take_base(struct ks_timeline *timeline) {
-    if (timeline->base_time != 0 && ks_now() - timeline->base_time < BASE_LIFETIME)
+    if (timeline->stream == NULL ||
+        (timeline->base_time != 0 && ks_now() - timeline->base_time < BASE_LIFETIME))
         return;
     timeline->base_width = INT64_MAX; /* any new base is better than the old one */
     for (int attempt = 0; attempt < BASE_ATTEMPTS && !attempt_base(timeline); attempt++)
@@ -196,6 +200,8 @@ static bool gather_stream(struct ks_stream *stream, void *data) {
  * the threads' own streams only the caller's has a name. */
 static bool gather(struct ks_timeline *timeline) {
     struct gathering gathering = {timeline, !is_captured(NULL), true};
+    if (timeline->behind == NULL)
+        return false;
     const CUstream first = gathering.has_blocking ? NULL : CU_STREAM_PER_THREAD;
     if (follow(timeline, first, timeline->gathered) != CUDA_SUCCESS)
         gathering.covers_all = false;
@@ -239,10 +245,17 @@ static void leave(void) {
     KS_DRIVER(context_pop)(&popped);
 }
 
+void ks_timeline_prepare(struct ks_timeline *timeline) {
+    if (!enter(timeline))
+        return;
+    prepare(timeline);
+    leave();
+}
+
 void ks_timeline_gather(struct ks_timeline *timeline) {
     if (!enter(timeline))
         return;
-    if (prepare(timeline) && record(timeline, timeline->gathered))
+    if (prepare(timeline) && timeline->behind != NULL && record(timeline, timeline->gathered))
         KS_DRIVER(stream_wait_event)(timeline->behind, timeline->gathered, 0);
     leave();
 }
@@ -254,7 +267,7 @@ bool ks_timeline_must_follow(void) {
 void ks_timeline_follow(struct ks_timeline *timeline, struct ks_stream *stream) {
     if (!enter(timeline))
         return;
-    if (prepare(timeline))
+    if (prepare(timeline) && timeline->behind != NULL)
         follow_tracked(timeline, stream);
     leave();
 }

@@ -16,9 +16,9 @@
 struct ks_timeline {
     CUcontext handle;
     unsigned long long id; /* distinguishes it from an earlier context with the same handle */
-    bool prepared;         /* the following exist */
-    CUstream stream;       /* on which nothing waits */
-    CUstream behind;       /* which waits for the work of the others, where an event cannot */
+    CUstream stream;       /* on which nothing waits; NULL while there is no memory for it */
+    CUstream behind;       /* which waits for the work of the others, where an event cannot; likewise */
+    bool prepared;         /* the events exist */
     CUevent gathered;
     CUevent end;
     bool awaits_end; /* that event is recorded */
@@ -31,6 +31,9 @@ struct ks_timeline {
     int64_t base_time;  /* CLOCK_MONOTONIC ns; 0 = never taken */
     int64_t base_width; /* the base event happened within so many ns */
 };
+
+/* Creates its events and streams, before the application takes all memory of the GPU. */
+void ks_timeline_prepare(struct ks_timeline *timeline);
 
 /* Before a capture begins: events that are recorded while it is open are behind the context's work
  * so far, also that of the streams that are captured. */

@@ -221,30 +221,3 @@ def test_who_wants_names_all_gpus_on_which_it_has_a_context(folder: Path) -> Non
         assert (want.cell, want.value) == (0, 0b11)
         session.open(0)
         assert probe.answer()["result"] == 0
-
-
-def test_a_drain_ends_while_the_gpu_has_no_memory_for_what_it_is_measured_by(folder: Path) -> None:
-    profile = folder / "machine.profile"
-    profile.write_text(f"model = V100\nstream_memory = 2\nstate = {folder}\n")
-    machine = Machine(folder, str(profile))
-    total = machine.gpu()["total_memory"]
-    room = 2 * MIB  # for one of the library's two streams
-    with (
-        FakeSession(folder, [machine.grant(memory=total)]) as session,
-        machine.start(session.environment) as probe,
-    ):
-        probe.do("init")
-        probe.do("retain", 0)
-        connection = session.accept()
-        pointer = probe.do("alloc", total - room)["pointer"]
-        for _ in range(3):
-            session.open()
-            began = time.monotonic_ns()
-            probe.do("launch", "kernel", 20_000, 1)
-            assert session.drain(connection).time_ns > began + 20 * MILLISECOND_NS
-            assert machine.gpu()["used_memory"] == total - room, "nothing is kept of an attempt"
-        probe.do("free", pointer)
-        session.open()
-        probe.do("launch", "kernel", 1000, 1)
-        session.drain(connection)
-        assert machine.gpu()["used_memory"] == 2 * room
