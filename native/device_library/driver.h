@@ -184,7 +184,8 @@ struct ks_allocation_properties {
     unsigned char flags[8];
 };
 
-enum { CU_MEM_ATTACH_GLOBAL = 1 };
+enum { CU_MEM_ATTACH_GLOBAL = 1, CU_MEM_ATTACH_HOST = 2 };
+enum { CU_MEM_ALLOC_GRANULARITY_MINIMUM = 0 };
 enum {
     CU_MEMPOOL_ATTR_RESERVED_MEM_CURRENT = 5,
     CU_MEMPOOL_ATTR_USED_MEM_CURRENT = 7,

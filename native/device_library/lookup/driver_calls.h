@@ -43,6 +43,8 @@
     CALL(memory_free_async, "cuMemFreeAsync", (CUdeviceptr pointer, CUstream stream))              \
     CALL(physical_properties, "cuMemGetAllocationPropertiesFromHandle",                            \
          (struct ks_allocation_properties * properties, CUmemGenericAllocationHandle handle))      \
+    CALL(granularity, "cuMemGetAllocationGranularity",                                             \
+         (size_t *bytes, const struct ks_allocation_properties *properties, int option))           \
     CALL(pool_of_device, "cuDeviceGetMemPool", (CUmemoryPool * pool, CUdevice device))             \
     CALL(default_pool, "cuDeviceGetDefaultMemPool", (CUmemoryPool * pool, CUdevice device))        \
     CALL(pool_get, "cuMemPoolGetAttribute", (CUmemoryPool pool, int attribute, void *value))       \

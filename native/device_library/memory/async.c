@@ -102,7 +102,8 @@ static CUresult finish(struct ks_pool *pool, uint64_t bytes, uint64_t promised,
         return (call);                                                                             \
     uint64_t promised;                                                                             \
     const CUresult begun = begin(from, bytes, &promised);                                          \
-    return begun == CUDA_SUCCESS ? finish(from, bytes, promised, pointer, stream, call) : begun
+    return begun == CUDA_SUCCESS ? finish(from, bytes, promised, pointer, stream, call)            \
+                                 : ks_refused(begun, pointer == NULL)
 
 int cuMemAllocAsync(CUdeviceptr *pointer, size_t bytes, CUstream stream) {
     KS_ALLOCATE_ASYNC(pool_of_stream(stream), stream,

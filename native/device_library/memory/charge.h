@@ -33,6 +33,12 @@ bool ks_describe_on(struct ks_allocation *allocation, enum ks_kind kind, CUdevic
  * CUDA_ERROR_OUT_OF_MEMORY. */
 CUresult ks_charge(unsigned cell, uint64_t bytes);
 
+/* The result for the application after `refusal`. What the driver refuses however much is left (a
+ * call with `malformed` arguments) has the driver's error. */
+static inline CUresult ks_refused(CUresult refusal, bool malformed) {
+    return refusal == CUDA_ERROR_OUT_OF_MEMORY && malformed ? CUDA_ERROR_INVALID_VALUE : refusal;
+}
+
 /* Charges bytes if that many are left of the limit, without returning reserves. */
 bool ks_fits(unsigned cell, uint64_t bytes);
 
@@ -55,12 +61,12 @@ void ks_memory_of_context_ended(CUcontext context, uint64_t before);
 #define KS_HANDLE(result, place) ((result) == CUDA_SUCCESS ? (uint64_t)(uintptr_t)*(place) : 0)
 
 /* The body of an allocation in the current context whose size is known beforehand: `call` calls the
- * driver, which writes to `place`. */
-#define KS_ALLOCATE(kind, size, place, call, undo)                                                 \
-    KS_ALLOCATE_AND(kind, size, place, call, result, undo)
+ * driver, which writes to `place`. `malformed` is looked at only after a refusal: ks_refused. */
+#define KS_ALLOCATE(kind, size, place, malformed, call, undo)                                      \
+    KS_ALLOCATE_AND(kind, size, place, malformed, call, result, undo)
 
 /* The same; `after` is what the driver's `result` becomes. */
-#define KS_ALLOCATE_AND(kind, size, place, call, after, undo)                                      \
+#define KS_ALLOCATE_AND(kind, size, place, malformed, call, after, undo)                           \
     struct ks_allocation allocation;                                                               \
     CUresult result;                                                                               \
     if (!ks_describe(&allocation, kind, size, &result))                                            \
@@ -68,7 +74,7 @@ void ks_memory_of_context_ended(CUcontext context, uint64_t before);
     if (result == CUDA_SUCCESS)                                                                    \
         result = ks_charge(allocation.cell, allocation.bytes);                                     \
     if (result != CUDA_SUCCESS)                                                                    \
-        return result;                                                                             \
+        return ks_refused(result, malformed);                                                      \
     result = (call);                                                                               \
     result = (after);                                                                              \
     return ks_book(&allocation, KS_HANDLE(result, place), result, undo)

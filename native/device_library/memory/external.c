@@ -13,7 +13,7 @@ int cuImportExternalMemory(CUexternalMemory *memory, const struct ks_external_me
     if (description == NULL)
         return KS_REAL(cuImportExternalMemory)(memory, description);
     KS_ALLOCATE(KS_EXTERNAL_MEMORY, ks_round_up(description->bytes, KS_PAGE_BYTES), memory,
-                KS_REAL(cuImportExternalMemory)(memory, description), undo);
+                memory == NULL, KS_REAL(cuImportExternalMemory)(memory, description), undo);
 }
 
 int cuDestroyExternalMemory(CUexternalMemory memory) {

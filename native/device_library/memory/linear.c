@@ -16,17 +16,20 @@ static void undo(uint64_t pointer) {
 }
 
 int cuMemAlloc(CUdeviceptr_v1 *pointer, unsigned int bytes) {
-    KS_ALLOCATE(KS_MEMORY, ks_taken(bytes), pointer, KS_REAL(cuMemAlloc)(pointer, bytes), undo);
+    KS_ALLOCATE(KS_MEMORY, ks_taken(bytes), pointer, pointer == NULL,
+                KS_REAL(cuMemAlloc)(pointer, bytes), undo);
 }
 
 int cuMemAlloc_v2(CUdeviceptr *pointer, size_t bytes) {
-    KS_ALLOCATE_AND(KS_MEMORY, ks_taken(bytes), pointer, KS_REAL(cuMemAlloc_v2)(pointer, bytes),
+    KS_ALLOCATE_AND(KS_MEMORY, ks_taken(bytes), pointer, pointer == NULL,
+                    KS_REAL(cuMemAlloc_v2)(pointer, bytes),
                     ks_spill(&allocation, result, pointer, bytes), undo);
 }
 
 /* Charged in full wherever its pages are: all of it may be on the GPU at once. */
 int cuMemAllocManaged(CUdeviceptr *pointer, size_t bytes, unsigned int flags) {
     KS_ALLOCATE(KS_MEMORY, ks_taken(bytes), pointer,
+                pointer == NULL || (flags != CU_MEM_ATTACH_GLOBAL && flags != CU_MEM_ATTACH_HOST),
                 KS_REAL(cuMemAllocManaged)(pointer, bytes, flags), undo);
 }
 
@@ -38,6 +41,10 @@ static uint64_t pitched_bytes(uint64_t width, uint64_t height) {
     if (__builtin_mul_overflow(ks_round_up(width, PITCH_GRANULE), height, &bytes))
         return UINT64_MAX;
     return bytes;
+}
+
+static bool is_malformed(const void *pointer, const void *pitch, unsigned int element) {
+    return pointer == NULL || pitch == NULL || (element != 4 && element != 8 && element != 16);
 }
 
 /* Changes the charge from what was expected to what the driver has allocated. */
@@ -70,7 +77,7 @@ static CUresult spill_pitched(struct ks_allocation *allocation, CUresult result,
     if (result == CUDA_SUCCESS)                                                                    \
         result = ks_charge(allocation.cell, allocation.bytes);                                     \
     if (result != CUDA_SUCCESS)                                                                    \
-        return result;                                                                             \
+        return ks_refused(result, is_malformed(pointer, pitch, element));                          \
     result = (call);                                                                               \
     result = (after);                                                                              \
     if (result == CUDA_SUCCESS)                                                                    \

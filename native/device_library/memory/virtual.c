@@ -37,6 +37,17 @@ static CUresult keep_uncharged(CUmemGenericAllocationHandle handle, CUresult res
                : result;
 }
 
+/* The driver tells the granularity of well-formed properties only. */
+static bool is_malformed(const CUmemGenericAllocationHandle *handle, size_t bytes,
+                         const struct ks_allocation_properties *properties,
+                         unsigned long long flags) {
+    size_t unit;
+    return handle == NULL || flags != 0 ||
+           (KS_DRIVER(granularity)(&unit, properties, CU_MEM_ALLOC_GRANULARITY_MINIMUM) ==
+                CUDA_SUCCESS &&
+            bytes % unit != 0);
+}
+
 int cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
                 const struct ks_allocation_properties *properties, unsigned long long flags) {
     struct ks_allocation allocation;
@@ -51,7 +62,7 @@ int cuMemCreate(CUmemGenericAllocationHandle *handle, size_t bytes,
     if (result == CUDA_SUCCESS)
         result = ks_charge(allocation.cell, allocation.bytes);
     if (result != CUDA_SUCCESS)
-        return result;
+        return ks_refused(result, is_malformed(handle, bytes, properties, flags));
     result = KS_REAL(cuMemCreate)(handle, bytes, properties, flags);
     return ks_book(&allocation, KS_HANDLE(result, handle), result, undo);
 }
