@@ -191,23 +191,37 @@ static struct link_map *containing(const void *address) {
     return object;
 }
 
-/* Several of its names: libraries that stand in for the driver have one or the other of them. */
-static bool exports_the_drivers_names(const struct link_map *object) {
-    static const char *const names[] = {"cuInit",           "cuDriverGetVersion",
-                                        "cuGetExportTable", "cuGetProcAddress",
-                                        "cuMemAlloc_v2",    "cuLaunchKernel"};
+/* Several of its names: libraries that stand in for these have one or the other of them. */
+static const char *const names_of_driver[] = {
+    "cuInit",
+    "cuDriverGetVersion",
+    "cuGetExportTable",
+    "cuGetProcAddress",
+    "cuMemAlloc_v2",
+    "cuLaunchKernel",
+    NULL,
+};
+static const char *const names_of_nvml[] = {
+    "nvmlInit_v2",
+    "nvmlShutdown",
+    "nvmlDeviceGetCount_v2",
+    "nvmlDeviceGetHandleByUUID",
+    "nvmlDeviceGetMemoryInfo",
+    NULL,
+};
+
+static bool exports_all(const struct link_map *object, const char *const *names) {
     struct tables tables;
     if (object->l_ld == _DYNAMIC || !read_tables(object, &tables))
         return false;
-    for (unsigned i = 0; i < sizeof names / sizeof *names; i++) {
-        if (look_up(&tables, object->l_addr, names[i]) == NULL)
-            return false;
-    }
-    return true;
+    while (*names != NULL && look_up(&tables, object->l_addr, *names) != NULL)
+        names++;
+    return *names == NULL;
 }
 
 struct question {
     const struct link_map *object;
+    const char *const *names;
     bool answer;
 };
 
@@ -219,12 +233,14 @@ static int ask_own_namespace(struct dl_phdr_info *unused, size_t size, void *dat
     (void)size;
     while (object != NULL && object != question->object)
         object = object->l_next;
-    question->answer = object != NULL && exports_the_drivers_names(object);
+    question->answer = object != NULL && exports_all(object, question->names);
     return 1;
 }
 
-bool ks_is_in_driver(const void *address) {
-    struct question question = {.object = containing(address)};
+bool ks_is_in(const char *soname, const void *address) {
+    const bool nvml = ks_is_same(soname, "libnvidia-ml.so.1");
+    struct question question = {.object = containing(address),
+                                .names = nvml ? names_of_nvml : names_of_driver};
     iterate_function *iterate = (iterate_function *)cached(&real_iterate, "dl_iterate_phdr");
     if (question.object != NULL && iterate != NULL)
         iterate(ask_own_namespace, &question);

@@ -18,9 +18,10 @@ void *ks_libc_symbol(const char *name);
  * is this library's, or there is none. */
 void *ks_next_symbol(const char *name, const void *caller);
 
-/* Whether an address belongs to a driver by what its object exports: the first one, or another that
- * the program has loaded. Objects in another namespace do not count. */
-bool ks_is_in_driver(const void *address);
+/* Whether an address belongs to a driver ("libcuda.so.1") or to an NVML ("libnvidia-ml.so.1") by
+ * what its object exports: the first one, or another that the program has loaded. Objects in
+ * another namespace do not count. */
+bool ks_is_in(const char *soname, const void *address);
 
 /* `name` in the object that contains `caller`, and in what that depends on: where RTLD_DEFAULT
  * searches for this caller after what is loaded for all. NULL: not there. */

@@ -104,17 +104,24 @@ static void *find_nothing(void) {
     return NULL;
 }
 
-static bool is_the_drivers(const char *name) {
-    return name[0] == 'c' && name[1] == 'u' && name[2] >= 'A' && name[2] <= 'Z';
+/* Whose function it is by its name, the driver's or NVML's; NULL: neither's. */
+static const char *soname_of(const char *name) {
+    if (ks_begins(name, "cu") && name[2] >= 'A' && name[2] <= 'Z')
+        return "libcuda.so.1";
+    if (ks_begins(name, "nvml") && name[4] >= 'A' && name[4] <= 'Z')
+        return "libnvidia-ml.so.1";
+    return NULL;
 }
 
-/* A program may load a second driver, by a path or under another name. Its functions would not
- * know the contexts of the first one, and are not hooked: it gets those of the first instead. */
-static void *the_only_drivers(const char *name, void *address) {
-    if (!is_the_drivers(name) || address == ks_library_symbol("libcuda.so.1", name, false) ||
-        !ks_is_in_driver(address))
+/* A program may load a second driver or NVML, by a path or under another name. Its functions would
+ * not know the contexts and devices of the first one, and are not hooked: it gets those of the
+ * first instead. */
+static void *the_only_ones(const char *name, void *address) {
+    const char *soname = soname_of(name);
+    if (soname == NULL || address == ks_library_symbol(soname, name, false) ||
+        !ks_is_in(soname, address))
         return address;
-    return ks_library_symbol("libcuda.so.1", name, true);
+    return ks_library_symbol(soname, name, true);
 }
 
 /* Also swaps dlsym and dlvsym themselves for this library's. */
@@ -125,7 +132,7 @@ static void *swap(const char *name, void *address) {
         return (void *)dlsym;
     if (address == ks_real_dlvsym())
         return (void *)dlvsym;
-    void *only = the_only_drivers(name, address);
+    void *only = the_only_ones(name, address);
     return only != NULL ? ks_swap_exported(name, only) : NULL;
 }
 
@@ -171,7 +178,7 @@ static bool is_next_the_drivers(const char *name, const void *caller) {
 
 static bool is_ours(const char *name) {
     return ks_is_same(name, "dlsym") || ks_is_same(name, "dlvsym") || ks_is_hooked(name) ||
-           is_the_drivers(name);
+           soname_of(name) != NULL;
 }
 
 /* Returns the real function, one that calls it and swaps, or one that only swaps. */

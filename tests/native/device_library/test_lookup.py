@@ -174,6 +174,24 @@ def test_a_second_driver_by_path_gives_the_functions_of_the_first(where: Probe, 
         assert ask(where, "file", copy, row.symbol) == of_driver(row)
 
 
+@pytest.mark.parametrize("soname", [NVML, "libnvidia-cp.so.1"])
+def test_a_second_nvml_by_path_gives_the_functions_of_the_first(
+    where: Probe, folder: Path, soname: str
+) -> None:
+    content = native.path(f"fakegpu/{NVML}").read_bytes()
+    path = folder / "another-nvml.so"
+    path.write_bytes(content.replace(f"{NVML}\0".encode(), f"{soname}\0".encode()))
+    assert ask(where, "nvml", "nvmlInit_v2")["file"] == NVML
+    for row in rows.read():
+        if row.is_nvml:
+            found = ask(where, "file", path, row.symbol)
+            assert found == {
+                "file": OURS if row.body else NVML,
+                "name": row.symbol,
+                "error": False,
+            }
+
+
 COPY_PAST_THE_LIMIT = """
 import ctypes, json, sys
 drivers = [ctypes.CDLL(path) for path in sys.argv[1:]]
