@@ -5,6 +5,7 @@ from pathlib import Path
 import pytest
 from bench.node.jobs import Node
 
+from fakes.profiles import CALL_COSTS
 from kubeshare import native
 from wakeups import least_disturbed
 
@@ -28,18 +29,19 @@ def parts(shares: dict[str, float]) -> dict[str, float]:
 
 
 @pytest.mark.parametrize(
-    ("driver", "queues"),
+    ("driver", "queues", "costs"),
     [
-        pytest.param(535, 0, id="no event of a context"),
-        pytest.param(535, 1, id="and the library's own behind the work"),
-        pytest.param(615, 1, id="one hardware queue"),
-        pytest.param(615, 8, id="eight"),
-        pytest.param(615, 32, id="thirty-two"),
+        pytest.param(535, 0, "", id="no event of a context"),
+        pytest.param(535, 1, "", id="and the library's own behind the work"),
+        pytest.param(535, 8, "", id="or beside it, the usual case"),
+        pytest.param(615, 1, "", id="one hardware queue"),
+        pytest.param(615, 8, "", id="eight"),
+        pytest.param(615, 8, CALL_COSTS, id="eight, and calls have costs"),
     ],
 )
-def test_two_halves_are_halves(tmp_path: Path, driver: int, queues: int) -> None:
+def test_two_halves_are_halves(tmp_path: Path, driver: int, queues: int, costs: str) -> None:
     profile = tmp_path / "one.profile"
-    profile.write_text(f"driver_version = {driver}\nhardware_queues = {queues}\n")
+    profile.write_text(f"driver_version = {driver}\nhardware_queues = {queues}\n{costs}")
     with Node(str(profile)) as node:
         for name in ("a", "b"):
             node.start(name, 0.5, *KEEPS_BUSY, "--streams", "4")

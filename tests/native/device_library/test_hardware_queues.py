@@ -6,13 +6,17 @@ from pathlib import Path
 import pytest
 
 from expectations.drains import expect_little_queued
+from fakes.profiles import CALL_COSTS
 from fakes.session import Connection, FakeSession, Machine, Probe, eventually
 from kubeshare.tokens.wire.protocol import GateState, MessageType
 
 pytestmark = [pytest.mark.native, pytest.mark.slow]
 
 MILLISECOND_NS = 1_000_000
-QUEUES = pytest.mark.parametrize("queues", [1, 2, 8, 32])
+QUEUES = pytest.mark.parametrize(
+    ("queues", "costs"),
+    [(1, ""), (2, ""), (8, ""), (32, ""), pytest.param(8, CALL_COSTS, id="8, calls with costs")],
+)
 """One: all streams share it. Two: one of the program's shares one with the library's."""
 
 
@@ -22,16 +26,21 @@ def queues() -> int:
 
 
 @pytest.fixture
+def costs() -> str:
+    return ""
+
+
+@pytest.fixture
 def driver() -> int:
     return 615
 
 
 @pytest.fixture
-def machine(queues: int, driver: int, folder: Path) -> Machine:
+def machine(queues: int, costs: str, driver: int, folder: Path) -> Machine:
     state = folder / "gpus"
     state.mkdir()
     profile = folder / "queues.profile"
-    profile.write_text(f"hardware_queues = {queues}\ndriver_version = {driver}\n")
+    profile.write_text(f"hardware_queues = {queues}\ndriver_version = {driver}\n{costs}")
     return Machine(state, str(profile))
 
 
