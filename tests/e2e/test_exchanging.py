@@ -28,11 +28,18 @@ def until_rolled_out(stage: Stage) -> None:
     stage.kubectl("rollout", "status", *WORKLOAD, "--timeout=180s")
 
 
-def said(stage: Stage, node: str) -> list[str]:
-    """What happened to the token daemon of a node, in its own words."""
+def said(stage: Stage, node: str) -> list[Raw]:
+    """What happened to the token daemon of a node, in its own words: the lines of its log."""
     (pod,) = stage.system_pods(TOKEN_DAEMON, node)
     log = stage.kubectl("logs", "-n", NAMESPACE, pod["metadata"]["name"])
-    return [json.loads(line)["event"] for line in log.splitlines()]
+    return [json.loads(line) for line in log.splitlines()]
+
+
+def assert_stood_by_compiled(stage: Stage, node: str) -> None:
+    """See that a node's token daemon chose the compiled handover, and then stood by."""
+    chosen, then, *_ = said(stage, node)
+    assert (chosen["event"], chosen["compiled"]) == ("code chosen", True), chosen["reason"]
+    assert then["event"] == "standing by"
 
 
 def millicores(quantity: str) -> int:
@@ -82,7 +89,7 @@ def test_the_next_token_daemon_is_there_before_the_last_one_ends(
     restart(stage)
     until_rolled_out(stage)
 
-    assert said(stage, place.node)[:2] == ["code chosen", "standing by"]
+    assert_stood_by_compiled(stage, place.node)
     eventually(lambda: "a" in stage.top(place), "the next daemon to know who shares")
     stage.works_for(place, "a")
     assert shared_space.lives("a") == lives
@@ -107,5 +114,5 @@ def test_where_a_node_has_no_room_for_two_the_next_one_waits_and_ends_nobody(
     assert {name: shared_space.lives(name) for name in lives} == lives
     shared_space.delete("pod", "fills")
     until_rolled_out(stage)
-    assert said(stage, place.node)[:2] == ["code chosen", "standing by"]
+    assert_stood_by_compiled(stage, place.node)
     assert shared_space.lives("a") == lives["a"]

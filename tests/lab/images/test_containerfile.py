@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kubeshare import native
+from kubeshare import compiled, native
 from kubeshare.install import manifests
 from kubeshare.lab.errors import LabError
 from kubeshare.lab.images import images, python_packages
@@ -21,6 +21,13 @@ AARCH64 = 183
 
 def instructions(word: str) -> list[str]:
     return [line.removeprefix(f"{word} ") for line in LINES if line.startswith(f"{word} ")]
+
+
+def environment(context: Path) -> dict[str, str]:
+    """That of the image, as if the context's root were the root of this machine."""
+    variables = (line.partition("=") for line in instructions("ENV"))
+    root = context / "root"
+    return {name: value.replace("/usr/", f"{root}/usr/") for name, _, value in variables}
 
 
 @pytest.fixture(scope="module")
@@ -98,9 +105,9 @@ def test_packages_that_cannot_be_had_are_an_error(
 
 @pytest.mark.slow
 @pytest.mark.native
+@pytest.mark.xdist_group("image-context")
 def test_every_program_starts_with_what_is_in_the_image_alone(context: Path) -> None:
     """By a Python without packages of its own."""
-    installed = context / "root" / image_context.INSTALLED
     programs = {
         tuple(container["command"][:3])
         for manifest in manifests.load(manifests.Options())
@@ -111,7 +118,7 @@ def test_every_program_starts_with_what_is_in_the_image_alone(context: Path) -> 
     for _, *module in sorted(programs | {("python3", "-m", "kubeshare.cli.main")}):
         started = subprocess.run(
             [sys.executable, "-S", *module, "--help"],
-            env={"PYTHONPATH": f"{installed / 'src'}:{installed / 'packages'}"},
+            env=environment(context),
             cwd=context,
             capture_output=True,
             text=True,
@@ -123,6 +130,30 @@ def test_every_program_starts_with_what_is_in_the_image_alone(context: Path) -> 
 
 @pytest.mark.slow
 @pytest.mark.native
+@pytest.mark.xdist_group("image-context")
+def test_its_token_daemon_runs_the_compiled_handover(context: Path) -> None:
+    code = (
+        "from kubeshare import compiled\n"
+        "assert compiled.use() == compiled.Code(is_compiled=True), compiled.use()\n"
+        "from kubeshare.core.token import arbiter\n"
+        "print(arbiter.__file__)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-S", "-c", code],
+        env=environment(context),
+        cwd=context,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert (done.returncode, done.stderr) == (0, "")
+    folder = context / "root" / image_context.INSTALLED / compiled.FOLDER
+    assert done.stdout.strip() == str(compiled.library(folder))
+
+
+@pytest.mark.slow
+@pytest.mark.native
+@pytest.mark.xdist_group("image-context")
 def test_it_has_bytecode_and_nothing_of_the_lab(context: Path) -> None:
     code = context / "root" / image_context.INSTALLED / "src" / "kubeshare"
     assert list((code / "scheduler" / "__pycache__").glob("program.*.pyc"))
