@@ -1,6 +1,8 @@
 """The whole agent with a kubelet, a daemon and an API server."""
 
 import asyncio
+import signal
+import subprocess
 import tempfile
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
 from contextlib import asynccontextmanager
@@ -8,6 +10,7 @@ from pathlib import Path
 
 import pytest
 
+from deadlines import DEADLINE_S
 from fakes.node import (
     A_GPU,
     NODE,
@@ -19,12 +22,15 @@ from fakes.node import (
     gpu_spec_file,
     write_daemon_status,
 )
-from kubeshare.api.types.constants import NAMESPACE, placeholder_name
+from kubeshare.api.types.constants import LABEL_ESCAPES, NAMESPACE, placeholder_name
 from kubeshare.api.types.v1 import GPUNODES, VGPUS
 from kubeshare.kube.client.client import Client
 from kubeshare.kube.controller.runtime import Program
-from kubeshare.kube.resources import PODS, RESOURCE_SLICES
+from kubeshare.kube.resources import EVENTS, NODES, PODS, RESOURCE_SLICES
 from kubeshare.node import agent
+from kubeshare.node.cgroups import CgroupIds
+from kubeshare.node.escapes.policy import EscapePolicy
+from kubeshare.node.gpus.discovery import GpuProcess
 from kubeshare.node.library import InstalledLibrary
 from kubeshare.node.paths import NodePaths
 from kubeshare.node.proto import dra_pb2
@@ -39,6 +45,7 @@ class Lab:
     Attributes:
         kubelet: the node's kubelet.
         paths: the node's folders.
+        gpus: its GPUs and who uses them.
         used: where it looked for the API server and the driver.
     """
 
@@ -47,6 +54,7 @@ class Lab:
     ) -> None:
         self.kubelet = FakeKubelet()
         self.paths = paths
+        self.gpus = FixedGpus()
         self.server = server
         self.used: list[object] = []
         monkeypatch.setattr(Client, "connect", self._connect)
@@ -58,17 +66,18 @@ class Lab:
 
     def _gpus(self, driver_root: Path) -> FixedGpus:
         self.used.append(driver_root)
-        return FixedGpus()
+        return self.gpus
 
     @asynccontextmanager
-    async def agent(self) -> AsyncIterator[Program]:
-        """Run an agent until the block ends, then stop it as SIGTERM does."""
+    async def agent(self, escapes: EscapePolicy = "report") -> AsyncIterator[Program]:
+        """Run an agent with this option until the block ends, then stop it as SIGTERM does."""
         program = await agent.build(
             agent.Settings(
                 node=NODE,
                 paths=self.paths,
                 driver_root=Path("/driver"),
                 library=InstalledLibrary(Path("/lib.so"), Path("/preload")),
+                escapes=escapes,
                 kubeconfig="kubeconfig",
                 port=0,
             )
@@ -152,6 +161,50 @@ def test_a_pod_gets_its_part_from_placeholder_to_release(
             undone = await lab.kubelet.unprepare(CLAIM)
             assert undone[CLAIM.uid].error == ""
             assert cluster.holders("red") == []
+
+    lab.run(main)
+
+
+@pytest.fixture
+def unheld(monkeypatch: pytest.MonkeyPatch) -> Iterator[subprocess.Popen[bytes]]:
+    """A process without the library; only the name of its cgroup is made up: that of pod ``a``."""
+    of_a = CgroupIds(pods=("a-uid",))
+    monkeypatch.setattr("kubeshare.node.escapes.sampling.parse_cgroup", lambda _: of_a)
+    with subprocess.Popen(["cat"], stdin=subprocess.PIPE) as process:
+        yield process
+        process.kill()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("option", "label", "is_killed"),
+    [("kill", None, True), ("report", "kill", True), ("kill", "report", False)],
+)
+def test_who_uses_a_gpu_past_the_library_is_killed_where_the_option_or_the_nodes_label_says_so(
+    lab: Lab,
+    cluster: Cluster,
+    unheld: subprocess.Popen[bytes],
+    option: EscapePolicy,
+    label: str | None,
+    *,
+    is_killed: bool,
+) -> None:
+    async def main() -> None:
+        cluster.add_vgpu("red", cluster.holder("a"))
+        cluster.add_pod("a")
+        labels = {LABEL_ESCAPES: label} if label else {}
+        lab.server.change(NODES, NODE, "", lambda node: node["metadata"].update(labels=labels))
+        async with lab.agent(option):
+            answer = (await lab.kubelet.prepare(CLAIM))[CLAIM.uid]
+            assert answer.error == ""
+            lab.gpus.used_by.append(GpuProcess(A_GPU.uuid, unheld.pid, 64 << 20))
+            await until(lambda: lab.server.all(EVENTS))
+            if is_killed:
+                assert await asyncio.to_thread(unheld.wait, DEADLINE_S) == -signal.SIGKILL
+        # The agent has ended: what it has not killed by now it never kills.
+        assert (unheld.poll() is None) is not is_killed
+        [event] = lab.server.all(EVENTS)
+        assert (event["reason"], event["regarding"]["uid"]) == ("UnheldProcess", "a-uid")
 
     lab.run(main)
 
