@@ -5,7 +5,8 @@
  *
  * Memory is allocated and freed again, a mebibyte at a time; with `stream`, in
  * the order of a stream. Prints one JSON line with the fastest of many batches,
- * in ns for a pair: the others were disturbed.
+ * in ns for a pair: the others were disturbed. On the stub driver, also what that was
+ * asked meanwhile by so many allocations, and by their frees.
  */
 #include <cuda.h>
 #include <cuda_memory.h>
@@ -26,26 +27,46 @@ static int64_t now(void) {
     return (int64_t)time.tv_sec * 1000000000 + time.tv_nsec;
 }
 
-static CUresult do_pair(void) {
-    CUdeviceptr pointer;
-    const CUresult result = cuMemAlloc(&pointer, BYTES);
-    return result == CUDA_SUCCESS ? cuMemFree(pointer) : result;
+/* Of the stub driver alone. */
+extern unsigned long stub_driver_questions(void) __attribute__((weak));
+
+static CUresult allocate(CUdeviceptr *pointer, bool stream) {
+    return stream ? cuMemAllocAsync(pointer, BYTES, NULL) : cuMemAlloc(pointer, BYTES);
 }
 
-static CUresult do_pair_in_stream(void) {
+static CUresult release(CUdeviceptr pointer, bool stream) {
+    return stream ? cuMemFreeAsync(pointer, NULL) : cuMemFree(pointer);
+}
+
+static CUresult do_pair(bool stream) {
     CUdeviceptr pointer;
-    const CUresult result = cuMemAllocAsync(&pointer, BYTES, NULL);
-    return result == CUDA_SUCCESS ? cuMemFreeAsync(pointer, NULL) : result;
+    const CUresult result = allocate(&pointer, stream);
+    return result == CUDA_SUCCESS ? release(pointer, stream) : result;
 }
 
 /* Negative where an allocation failed. */
 static double nanoseconds_a_pair(int pairs, bool stream) {
     const int64_t start = now();
     for (int i = 0; i < pairs; i++) {
-        if ((stream ? do_pair_in_stream() : do_pair()) != CUDA_SUCCESS)
+        if (do_pair(stream) != CUDA_SUCCESS)
             return -1;
     }
     return (double)(now() - start) / pairs;
+}
+
+static void print_questions(int pairs, bool stream) {
+    unsigned long by_allocations = 0, by_frees = 0;
+    for (int i = 0; i < pairs; i++) {
+        CUdeviceptr pointer;
+        const unsigned long before = stub_driver_questions();
+        if (allocate(&pointer, stream) != CUDA_SUCCESS)
+            return;
+        const unsigned long between = stub_driver_questions();
+        release(pointer, stream);
+        by_allocations += between - before;
+        by_frees += stub_driver_questions() - between;
+    }
+    printf(", \"asked_by_allocations\": %lu, \"asked_by_frees\": %lu", by_allocations, by_frees);
 }
 
 int main(int count, char **arguments) {
@@ -62,6 +83,9 @@ int main(int count, char **arguments) {
     }
     for (int i = 0; i < BATCHES; i++)
         fastest = fmin(fastest, nanoseconds_a_pair(pairs, stream));
-    printf("{\"allocation_ns\": %.2f, \"pairs\": %d}\n", fastest, pairs);
+    printf("{\"allocation_ns\": %.2f, \"pairs\": %d", fastest, pairs);
+    if (stub_driver_questions != NULL)
+        print_questions(pairs, stream);
+    printf("}\n");
     return 0;
 }
