@@ -17,6 +17,8 @@ import tempfile
 from pathlib import Path
 from typing import Final
 
+from kubeshare import compiled
+
 ROOT: Final = Path(__file__).resolve().parents[1]
 NAME: Final = "kubeshare-gpu"
 PYTHONS: Final = ("3.11", "3.12", "3.13", "3.14")
@@ -25,6 +27,8 @@ SOURCES: Final = ("LICENSE", "Makefile", "bench", "src", "native/driver_api/name
 NATIVE: Final = (
     *("libkubeshare-vgpu.so", "burn", "launch-bench", "marker-bench"),
     *("fakegpu", "fakegpu-stat"),
+    # For the Python that built it; another one runs the sources.
+    compiled.FOLDER,
 )
 
 

@@ -4,6 +4,7 @@ from pathlib import Path
 
 import pytest
 
+from kubeshare import compiled
 from tools import gpu_tree
 
 ROOT = Path(__file__).parents[2]
@@ -27,5 +28,6 @@ def test_the_tree_has_source_and_build_and_no_results(tmp_path: Path) -> None:
     gpu_tree.lay_out(tmp_path)
     assert (tmp_path / "bench" / "gpu" / "__main__.py").exists()
     assert (tmp_path / "native" / "build" / "libkubeshare-vgpu.so").stat().st_size > 100_000
+    assert compiled.library(tmp_path / "native" / "build" / compiled.FOLDER).exists()
     assert not (tmp_path / "bench" / "results").exists()
     assert (tmp_path / "COMMIT").read_text().strip()
