@@ -13,6 +13,7 @@ from typing import Final
 
 import click
 
+from bench.gpu.chosen_code import chosen_code
 from bench.gpu.clients import Bench, NoGpuError, bench, calibrate
 from bench.gpu.exits import EXITS
 from bench.gpu.experiment import Experiment, LeftOutError, Result
@@ -72,7 +73,7 @@ def main(fake: str | None, out: Path, only: tuple[str, ...], minutes: float, pac
     deadline = time.monotonic() + 60 * minutes
     try:
         with bench(fake, pace) as place:
-            gpu = describe(place)
+            gpu, code = describe(place), chosen_code(place)
             measured = {each.name: _measure(each, place, deadline) for each in wanted}
             work = {"work_before": place.work, "work_after": calibrate(place)}
     except NoGpuError as error:
@@ -81,7 +82,7 @@ def main(fake: str | None, out: Path, only: tuple[str, ...], minutes: float, pac
     results = {
         "date": dt.datetime.now(dt.UTC).isoformat(timespec="seconds"),
         "command": " ".join(["python -m bench.gpu", *sys.argv[1:]]),
-        "machine": {"gpu": gpu, "pace": pace} | work | machine(),
+        "machine": {"gpu": gpu, "code": code, "pace": pace} | work | machine(),
         "results": measured,
     }
     (out / "results.json").write_text(json.dumps(results, indent=2) + "\n")

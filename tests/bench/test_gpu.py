@@ -17,6 +17,8 @@ from bench.gpu import search_path
 from bench.gpu.overlap import OVERLAP, Ran, overlap_ns, read
 from bench.gpu.program import judged
 
+from kubeshare import compiled, native
+
 ROOT = Path(__file__).parents[2]
 
 pytestmark = [pytest.mark.native, pytest.mark.slow, pytest.mark.serial]
@@ -133,6 +135,24 @@ def test_jobs_that_ran_at_once_miss_the_goal(overlap: int, missed: tuple[str, ..
     assert found.get("missed", " 7 ns").count(" 7 ns") == 1
 
 
+@pytest.mark.parametrize("is_compiled", [True, False])
+def test_the_report_says_which_code_of_the_handover_ran(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, is_compiled: bool
+) -> None:
+    if not is_compiled:  # as for a Python that the tree was not built for
+        build = tmp_path / "build"
+        build.mkdir()
+        for each in native.folder().iterdir():
+            if each.name != compiled.FOLDER:
+                (build / each.name).symlink_to(each)
+        monkeypatch.setenv("KUBESHARE_NATIVE", str(build))
+    done = bench("--only", "markers", "--out", str(tmp_path))
+    assert done.returncode == 0, done.stderr
+    code = json.loads((tmp_path / "results.json").read_text())["machine"]["code"]
+    assert code["is_compiled"] is is_compiled
+    assert ("run `make native`" in code["why_not"]) is not is_compiled
+
+
 @pytest.mark.parametrize("framework", ["pytorch", "cupy"])
 def test_a_framework_is_left_out_where_it_computes_nothing(tmp_path: Path, framework: str) -> None:
     done = bench("--only", framework, "--out", str(tmp_path))
@@ -186,7 +206,7 @@ def test_a_copied_tree_runs_without_pip_git_and_network(
     bare.parent.mkdir()
     bare.write_text(f'#!/bin/sh\nexec {sys._base_executable} -S "$@"\n')  # type: ignore[attr-defined]
     bare.chmod(0o755)
-    part = f"--only markers --out {tmp_path / 'out'}"
+    part = f"--only entry-points --out {tmp_path / 'out'}"
     commands = {
         "python": ["python3", "-m", "bench.gpu", "--fake", "V100x1", *part.split()],
         "make": ["make", "bench-gpu", "FAKE=V100x1", f"ARGS={part}"],
@@ -207,7 +227,10 @@ def test_a_copied_tree_runs_without_pip_git_and_network(
     add(copied)
     done = run()
     assert done.returncode == 0, done.stderr
-    assert results(tmp_path / "out")["markers"]["context_events"] is True
+    # With the library: by `kubeshare run` and a daemon that it has started, both of the tree.
+    shared = results(tmp_path / "out")["entry-points"]["shared"]
+    assert shared["dlsym"]["ours"] > 150
+    assert shared["dlsym"]["hooked_but_not_ours"] == []
     assert not (copied / ".venv").exists()
 
 
