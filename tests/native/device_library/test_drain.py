@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.session import MIB, Connection, FakeSession, Machine, Probe
+from fakes.session import Connection, FakeSession, Machine, Probe
 from kubeshare.tokens.wire.protocol import GateState, MessageType
 
 pytestmark = pytest.mark.native
