@@ -17,8 +17,8 @@ struct ks_timeline {
     CUcontext handle;
     unsigned long long id; /* distinguishes it from an earlier context with the same handle */
     CUstream stream;       /* on which nothing waits; NULL while there is no memory for it */
-    CUstream behind;       /* which waits for the work of the others, where an event cannot; likewise */
-    bool prepared;         /* the events exist */
+    CUstream behind; /* which waits for the work of the others, where an event cannot; likewise */
+    bool prepared;   /* the events exist */
     CUevent gathered;
     CUevent end;
     bool awaits_end; /* that event is recorded */
