@@ -6,7 +6,8 @@ import json
 import os
 import resource
 import signal
-from collections.abc import Awaitable, Callable, Coroutine
+import sys
+from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -35,13 +36,15 @@ from tokens.helpers import GPU_A, Page, grant
 
 
 @pytest.fixture(autouse=True)
-def priorities(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, ...]]:
+def priorities(monkeypatch: pytest.MonkeyPatch) -> Iterator[list[tuple[int, ...]]]:
     """What the daemon asks of the kernel; this process stays as it is."""
     asked: list[tuple[int, ...]] = []
     monkeypatch.setattr(os, "setpriority", lambda *given: asked.append(given))
     monkeypatch.setattr(resource, "setrlimit", lambda *given: asked.append(given))
     monkeypatch.setattr(gc, "freeze", lambda: None)
-    return asked
+    interval = sys.getswitchinterval()
+    yield asked
+    sys.setswitchinterval(interval)
 
 
 def run(scenario: Callable[[], Coroutine[Any, Any, None]]) -> None:
@@ -68,6 +71,7 @@ def test_it_serves_until_it_is_told_to_end(paths: Paths, priorities: list[tuple[
         await until(paths.control.exists, seconds=DEADLINE_S)
         found = await asyncio.to_thread(ask_snapshot, paths)
         assert (found["pid"], found["claims"]) == (os.getpid(), [])
+        assert sys.getswitchinterval() == pytest.approx(0.0005)
         terminate()
         await task
         assert not paths.control.exists()
