@@ -41,6 +41,10 @@ OUT_OF_MEMORY = 2
 FOREVER_US = 2_000_000_000
 """Half an hour: no test lasts so long."""
 ELF_32_BIT = 1
+CHARGED_MAX_S = 2.5
+"""The two seconds that the documentation promises, with the checks' own time."""
+REPORTED_MAX_S = 3.5
+"""The three seconds, as above."""
 _MARK_BYTES = 4
 """Of a slot: whether it is in use."""
 
@@ -221,6 +225,17 @@ class Charges:
         return next(int(each["chargedNs"]) for each in self._claims if each["claim"] == claim)
 
 
+def seconds_until_seen(
+    node: Node, watch: Watch, charged: int, *, count: int
+) -> tuple[float, float]:
+    """How long it takes until so many bytes are charged to the claim, and until the reports."""
+    began = time.monotonic()
+    eventually(lambda: node.overhead >= charged, "what the counters hide is charged")
+    charged_s = time.monotonic() - began
+    watch.within(DEADLINE_S, count)
+    return charged_s, time.monotonic() - began
+
+
 @pytest.fixture
 def node() -> Iterator[Node]:
     folder = Path(tempfile.mkdtemp(prefix="kubeshare-", dir="/dev/shm"))
@@ -266,19 +281,27 @@ def test_who_has_all_calls_pass_the_library_by_is_reported_within_three_seconds(
         [(reason, pod, note)] = watch.within(DEADLINE_S, count=1)
     assert (reason, pod) == ("UnheldProcess", "a")
     assert f"process {escaped.process.pid} " in note
-    assert time.monotonic() - began < 3.5 + wakeups.lost_seconds
+    assert time.monotonic() - began < REPORTED_MAX_S + wakeups.lost_seconds
 
 
-def test_who_is_connected_and_allocates_past_the_library_is_seen_by_its_memory(node: Node) -> None:
+@pytest.mark.serial
+def test_who_is_connected_and_allocates_past_the_library_is_seen_by_its_memory_and_charged_in_time(
+    node: Node,
+) -> None:
     held = node.start(8 * MIB, held=True)
     watch = node.watch()
-    escaped = node.start_interposed(300 * MIB, "cuMemAlloc_v2")
-    [(reason, pod, note)] = watch.within(DEADLINE_S, count=1)
+    escaped = node.start_interposed(MIB, "cuMemAlloc_v2")
+    eventually(lambda: node.overhead > 0, "a check has just ended: what follows waits longest")
+    escaped.do("alloc", 300 * MIB)
+    with Wakeups() as wakeups:
+        charged_s, reported_s = seconds_until_seen(node, watch, 300 * MIB, count=1)
+    [(reason, pod, note)] = watch.reported
     assert (reason, pod) == ("MemoryOverLimit", "a")
     assert f"process {escaped.process.pid}" in note
-    eventually(lambda: node.overhead >= 300 * MIB, "what it has is charged to the claim")
     held.do("alloc", MIB, expect=OUT_OF_MEMORY)
     assert watch.within(0.5, count=2) == watch.reported[:1], "it has a connection"
+    assert charged_s < CHARGED_MAX_S + wakeups.lost_seconds
+    assert reported_s < REPORTED_MAX_S + wakeups.lost_seconds
 
 
 def test_memory_past_the_library_is_told_and_charged_as_long_as_it_is_held(node: Node) -> None:
@@ -296,21 +319,24 @@ def test_memory_past_the_library_is_told_and_charged_as_long_as_it_is_held(node:
     assert watch.within(0.5, count=3) == reported, "of the others there is nothing to report"
 
 
+@pytest.mark.serial
 @pytest.mark.parametrize("keeps_marks", [True, False])
-def test_who_writes_zeros_over_its_counters_is_seen_by_its_memory_and_charged(
+def test_who_writes_zeros_over_its_counters_is_seen_by_its_memory_and_charged_in_time(
     node: Node, monkeypatch: pytest.MonkeyPatch, *, keeps_marks: bool
 ) -> None:
     monkeypatch.setattr(Session, "pids", [])  # a daemon sees none of processes in containers
+    watch = node.watch()
     held = node.start(200 * MIB, held=True)
     node.write_zeros(keeps_marks=keeps_marks)
     held.do("alloc", 200 * MIB)
-    watch = node.watch()
     expected = ["MemoryOverLimit", *(() if keeps_marks else ("UnheldProcess",))]
-    reported = watch.within(DEADLINE_S, count=len(expected))
-    assert sorted(reason for reason, _, _ in reported) == expected
-    assert all(f"process {held.process.pid}" in note for _, _, note in reported)
-    eventually(lambda: node.overhead >= 200 * MIB, "what its counters hide is charged")
+    with Wakeups() as wakeups:
+        charged_s, reported_s = seconds_until_seen(node, watch, 200 * MIB, count=len(expected))
+    assert sorted(reason for reason, _, _ in watch.reported) == expected
+    assert all(f"process {held.process.pid}" in note for _, _, note in watch.reported)
     held.do("alloc", MIB, expect=OUT_OF_MEMORY)
+    assert charged_s < CHARGED_MAX_S + wakeups.lost_seconds
+    assert reported_s < REPORTED_MAX_S + wakeups.lost_seconds
 
 
 def test_thousands_of_locks_on_the_counters_end_nobody_who_has_the_library(
