@@ -8,7 +8,9 @@ import subprocess
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any, Self, cast
+from typing import Any, Final, Self, cast
+
+import pytest
 
 from deadlines import DEADLINE_S
 from fakes.session.session import MIB
@@ -20,6 +22,12 @@ Answer = dict[str, Any]
 _VARIANT = "KUBESHARE_NATIVE_VARIANT"
 _KEPT = ("PATH", "HOME", "LANG", "QEMU_LD_PREFIX")
 """What programs of a test have of its environment."""
+
+
+runs_python: Final = pytest.mark.skipif(
+    os.environ.get(_VARIANT) == "aarch64", reason="the emulated machine has no Python"
+)
+"""For a test whose program under the library is Python."""
 
 
 class Probe:
@@ -124,7 +132,11 @@ class Machine:
     @property
     def library(self) -> Path:
         """The device library."""
-        return self._build / native.DEVICE_LIBRARY
+        return self.path(native.DEVICE_LIBRARY)
+
+    def path(self, name: str) -> Path:
+        """A file or folder of this machine's build, as of `native.path`."""
+        return self._build / name
 
     def stat(self) -> dict[str, Any]:
         """The engine's own truth, as `fakegpu-stat` prints it."""

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes.session import MIB, FakeSession, Machine, eventually
+from fakes.session import MIB, FakeSession, Machine, eventually, runs_python
 from kubeshare.tokens.files import counters
 from kubeshare.tokens.wire.protocol import PAGE_HEADER, PAGE_MAGIC, VERSION, GrantState
 
@@ -76,6 +76,7 @@ def test_it_is_silent_unless_asked(machine: Machine, session: FakeSession) -> No
         assert "refused 1099511627776 bytes" in probe.errors()
 
 
+@runs_python
 def test_a_table_of_the_driver_is_handed_out_and_told_of_where_somebody_asks(
     machine: Machine,
 ) -> None:
@@ -93,6 +94,7 @@ def test_a_table_of_the_driver_is_handed_out_and_told_of_where_somebody_asks(
         assert "export table 6bd5fb6c-...: result 1" in probe.errors()
 
 
+@runs_python
 def test_a_context_that_a_table_made_is_refused_when_a_thread_takes_it(folder: Path) -> None:
     """The CUDA runtime's way to primary contexts is not hooked."""
     state = folder / "gpus"
@@ -160,6 +162,7 @@ def test_a_process_is_in_the_claims_account_from_its_first_context_on(
     assert eventually(lambda: not counters.processes(session.counters))
 
 
+@runs_python
 def test_no_way_to_make_a_context_leads_to_a_gpu_of_somebody_else(folder: Path) -> None:
     """The second GPU is another claim's; the fake driver does not know all of these ways."""
     state = folder / "gpus"

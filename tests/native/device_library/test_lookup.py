@@ -15,7 +15,7 @@ import pytest
 from driver_api import rows
 from driver_api.rows import Row
 
-from fakes.session import FakeSession, Machine, Probe
+from fakes.session import FakeSession, Machine, Probe, runs_python
 from kubeshare import native
 
 pytestmark = pytest.mark.native
@@ -29,7 +29,7 @@ PER_THREAD = 2
 
 @pytest.fixture
 def where(machine: Machine) -> Iterator[Probe]:
-    tests = {"LD_LIBRARY_PATH": f"{native.path('fakegpu')}:{native.path('tests')}"}
+    tests = {"LD_LIBRARY_PATH": f"{machine.path('fakegpu')}:{machine.path('tests')}"}
     with machine.run(["where"], tests) as started:
         yield started
 
@@ -137,9 +137,11 @@ def test_a_versioned_lookup_fails_as_it_does_without_us(machine: Machine, where:
             assert ask(alone, "version", name, "CUDA_1") == nothing
 
 
-def test_the_path_by_which_the_driver_is_opened_makes_no_difference(where: Probe) -> None:
+def test_the_path_by_which_the_driver_is_opened_makes_no_difference(
+    machine: Machine, where: Probe
+) -> None:
     for library, name in [(DRIVER, "cuLaunchKernel"), (NVML, "nvmlDeviceGetMemoryInfo_v2")]:
-        for path in (library, native.path("fakegpu") / library):
+        for path in (library, machine.path("fakegpu") / library):
             answer = ask(where, "file", path, name)
             assert answer == {"file": OURS, "name": name, "error": False}
 
@@ -147,7 +149,7 @@ def test_the_path_by_which_the_driver_is_opened_makes_no_difference(where: Probe
 @pytest.mark.parametrize("name", ["cuLaunchKernel", "cuDeviceGet"])
 def test_a_plugin_finds_what_it_finds_without_us(machine: Machine, where: Probe, name: str) -> None:
     """A plugin that is linked to the driver and loaded for itself alone."""
-    tests = {"LD_LIBRARY_PATH": f"{native.path('fakegpu')}:{native.path('tests')}"}
+    tests = {"LD_LIBRARY_PATH": f"{machine.path('fakegpu')}:{machine.path('tests')}"}
     with machine.run(["where"], tests, preload="") as alone:
         assert ask(alone, "local", name) == {"file": DRIVER, "name": name, "error": False}
         assert ask(alone, "local", "cuNoSuchThing")["error"]
@@ -160,9 +162,9 @@ def row_of(symbol: str) -> Row:
 
 
 @pytest.fixture(params=["libcuda.so.1", "libcopy.so.1"])
-def copy(request: pytest.FixtureRequest, folder: Path) -> Path:
+def copy(request: pytest.FixtureRequest, machine: Machine, folder: Path) -> Path:
     """Another driver, by this soname."""
-    content = native.path("fakegpu/libcuda.so.1").read_bytes()
+    content = machine.path("fakegpu/libcuda.so.1").read_bytes()
     path = folder / "another-driver.so"
     path.write_bytes(content.replace(b"libcuda.so.1\0", f"{request.param}\0".encode()))
     return path
@@ -204,6 +206,7 @@ print(json.dumps(results))
 """
 
 
+@runs_python
 @pytest.mark.parametrize("first", [[], ["libcuda.so.1"]])
 def test_memory_of_a_second_driver_is_limited(
     machine: Machine, session: FakeSession, copy: Path, first: list[str]
@@ -221,7 +224,7 @@ def test_memory_of_a_second_driver_is_limited(
 @pytest.fixture
 def hidden(machine: Machine) -> Iterator[Probe]:
     """A program on a driver that exports no function, and has one of an ABI that came later."""
-    libraries = f"{native.path('tests/hidden')}:{native.path('tests')}"
+    libraries = f"{machine.path('tests/hidden')}:{machine.path('tests')}"
     with machine.run(["where"], {"LD_LIBRARY_PATH": libraries}) as started:
         yield started
 
@@ -261,7 +264,7 @@ def test_the_empty_name_is_answered_by_the_driver(where: Probe) -> None:
 def test_a_constructor_that_runs_before_main_gets_the_hooks(
     machine: Machine, session: FakeSession
 ) -> None:
-    libraries = [native.path("tests") / "libconstructor.so", machine.library]
+    libraries = [machine.path("tests") / "libconstructor.so", machine.library]
     for order in (libraries, libraries[::-1]):
         preload = " ".join(map(str, order))
         with machine.run(["where"], session.environment, preload=preload) as where:
@@ -293,7 +296,7 @@ def test_an_object_that_asks_for_what_is_behind_it_gets_the_hook(where: Probe) -
 
 
 def test_rtld_next_means_the_next_library_of_the_one_that_asks(machine: Machine) -> None:
-    folder = native.path("tests")
+    folder = machine.path("tests")
     order = [machine.library, folder / "libtrampoline.so", folder / "libtrampoline-2.so"]
     with machine.run(["where"], {}, preload=" ".join(map(str, order))) as where:
         assert ask(where, "next") == {"marker": 2}
@@ -301,7 +304,7 @@ def test_rtld_next_means_the_next_library_of_the_one_that_asks(machine: Machine)
 
 def start_interposed(machine: Machine, session: FakeSession, names: str) -> Probe:
     """A program whose `dlsym` is an earlier object's; it keeps these functions from the library."""
-    preload = f"{native.path('tests/libinterposer.so')} {machine.library}"
+    preload = f"{machine.path('tests/libinterposer.so')} {machine.library}"
     environment = session.environment | {"INTERPOSED": names}
     return machine.start(environment, "dlsym", preload=preload)
 
