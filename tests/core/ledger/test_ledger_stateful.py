@@ -2,6 +2,7 @@
 
 import random
 
+import msgspec
 import pytest
 from hypothesis import settings
 from hypothesis import strategies as st
@@ -54,15 +55,7 @@ class LedgerMachine(RuleBasedStateMachine):
         shuffler = random.Random(len(self.given))
         nodes_again = list(self.ledger.nodes.values())
         devices_again = [
-            Device(
-                id=device.id,
-                node=device.node,
-                model=device.model,
-                memory_bytes=device.memory_bytes,
-                holders=device.holders[::-1],
-                healthy=device.healthy,
-                fenced=device.fenced,
-            )
+            msgspec.structs.replace(device, holders=device.holders[::-1])
             for device in self.ledger.devices.values()
         ]
         shuffler.shuffle(nodes_again)
