@@ -246,7 +246,7 @@ static void leave(void) {
 }
 
 void ks_timeline_prepare(struct ks_timeline *timeline) {
-    if (!enter(timeline))
+    if (timeline->behind != NULL || !enter(timeline))
         return;
     prepare(timeline);
     leave();
