@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+from expectations.drains import expect_busy
 from fakes.session import Connection, FakeSession, Machine, Probe
 from kubeshare.tokens.wire.protocol import GateState, MessageType
 
@@ -148,11 +149,7 @@ def test_a_long_drain_is_spoken_of_while_it_lasts(
     session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
     probe.do("launch", "kernel", WITHOUT_END_US, 1)
-    session.page.set_gate(0, GateState.CLOSING)
-    connection.send(MessageType.CLOSING, 0, session.page.epoch(0))
-    said = [connection.receive() for _ in range(3)]
-    assert {message.type for message in said} == {MessageType.BUSY}
-    assert {message.epoch for message in said} == {session.page.epoch(0)}
+    expect_busy(session, connection)
 
 
 def test_a_daemon_of_protocol_1_hears_nothing_that_it_does_not_know(

@@ -6,9 +6,8 @@ from pathlib import Path
 
 import pytest
 
-from expectations.drains import expect_little_queued
+from expectations.drains import expect_busy, expect_little_queued
 from fakes.session import MIB, Connection, FakeSession, Machine, Probe
-from kubeshare.tokens.wire.protocol import GateState, MessageType
 
 pytestmark = [pytest.mark.native, pytest.mark.parametrize("driver", [550, 615])]
 
@@ -65,9 +64,7 @@ def test_a_long_drain_is_spoken_of_while_it_lasts(
     session: FakeSession, probe: Probe, connection: Connection
 ) -> None:
     probe.do("launch", "kernel", WITHOUT_END_US, 1)
-    session.page.set_gate(0, GateState.CLOSING)
-    connection.send(MessageType.CLOSING, 0, session.page.epoch(0))
-    assert {connection.receive().type for _ in range(3)} == {MessageType.BUSY}
+    expect_busy(session, connection)
 
 
 def test_a_drain_ends_with_the_work_and_what_lacked_comes_with_memory_for_it(
