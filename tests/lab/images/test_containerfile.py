@@ -30,6 +30,18 @@ def environment(context: Path) -> dict[str, str]:
     return {name: value.replace("/usr/", f"{root}/usr/") for name, _, value in variables}
 
 
+def run_python(context: Path, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run a Python without packages of its own in the image's environment."""
+    return subprocess.run(
+        [sys.executable, "-S", *arguments],
+        env=environment(context),
+        cwd=context,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+
 @pytest.fixture(scope="module")
 def context(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The context of the image for this machine."""
@@ -116,14 +128,7 @@ def test_every_program_starts_with_what_is_in_the_image_alone(context: Path) -> 
     }
     assert len(programs) == 4
     for _, *module in sorted(programs | {("python3", "-m", "kubeshare.cli.main")}):
-        started = subprocess.run(
-            [sys.executable, "-S", *module, "--help"],
-            env=environment(context),
-            cwd=context,
-            capture_output=True,
-            text=True,
-            check=False,
-        )
+        started = run_python(context, *module, "--help")
         assert (started.returncode, started.stderr) == (0, "")
         assert "usage" in started.stdout.lower()
 
@@ -138,14 +143,7 @@ def test_its_token_daemon_runs_the_compiled_handover(context: Path) -> None:
         "from kubeshare.core.token import arbiter\n"
         "print(arbiter.__file__)"
     )
-    done = subprocess.run(
-        [sys.executable, "-S", "-c", code],
-        env=environment(context),
-        cwd=context,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
+    done = run_python(context, "-c", code)
     assert (done.returncode, done.stderr) == (0, "")
     folder = context / "root" / image_context.INSTALLED / compiled.FOLDER
     assert done.stdout.strip() == str(compiled.library(folder))
