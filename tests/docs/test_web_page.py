@@ -70,10 +70,15 @@ def test_the_kinds_of_events_are_named() -> None:
 
 def test_every_module_is_loaded_with_the_page_and_not_after_it() -> None:
     """Without that, a browser would find one module after the other."""
-    modules = {f"/static/{file.relative_to(STATIC)}" for file in (STATIC / "js").rglob("*.js")} - {
-        "/static/js/main.js"
-    }
+    scripts = {f"/static/{file.relative_to(STATIC)}" for file in (STATIC / "js").rglob("*.js")}
+    modules = scripts - {"/static/js/main.js", "/static/js/loading.js"}
     assert set(re.findall(r'modulepreload" href="([^"]+)"', _html())) == modules
+
+
+def test_what_sees_that_a_file_is_lost_comes_before_all_files() -> None:
+    first = re.search(r'(?:src|rel="(?:stylesheet|modulepreload)" href)="([^"]+)"', _html())
+    assert first
+    assert first[1] == "/static/js/loading.js"
 
 
 def test_no_script_sets_html_or_evaluates_text() -> None:

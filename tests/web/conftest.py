@@ -7,24 +7,32 @@ from playwright.sync_api import Browser, Page, sync_playwright
 
 from fakes.web import Served, served, small_cluster
 from fakes.web.browser import ARGUMENTS, CHROMIUM, new_tab
+from fakes.web.network import loopback_alone
 
 
 @pytest.fixture(scope="module")
-def page() -> Iterator[Served]:
+def network() -> Iterator[None]:
+    """One that no lab changes: without, what the browser loads just then is lost."""
+    with loopback_alone():
+        yield
+
+
+@pytest.fixture(scope="module")
+def page(network: None) -> Iterator[Served]:
     """The page of the small cluster, which no test changes, for who may see everything."""
     with served(small_cluster()) as found:
         yield found
 
 
 @pytest.fixture
-def changing() -> Iterator[Served]:
+def changing(network: None) -> Iterator[Served]:
     """The same, of a cluster of the test's own."""
     with served(small_cluster()) as found:
         yield found
 
 
 @pytest.fixture(scope="module")
-def browser() -> Iterator[Browser]:
+def browser(network: None) -> Iterator[Browser]:
     """Debian's Chromium."""
     with sync_playwright() as playwright:
         found = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)

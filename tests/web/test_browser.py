@@ -155,6 +155,39 @@ def test_a_server_that_has_ended_is_said_so(browser: Browser) -> None:
     tab.context.close()
 
 
+@pytest.mark.parametrize("file", ["main.js", "views/nodes.js", "style.css"])
+def test_a_file_that_is_lost_on_its_way_is_loaded_again(
+    browser: Browser, page: Served, file: str
+) -> None:
+    """As when a network of the machine changes: Chromium then gives up what it loads."""
+    tab = new_tab(browser)
+    lost: list[Route] = []
+
+    def lose(route: Route) -> None:
+        lost.append(route)
+        route.abort("connectionreset")
+
+    tab.route(f"**/{file}", lose, times=1)
+    tab.goto(page.url)
+    expect(tab.locator("h1")).to_have_text("GPUs")
+    expect(tab.locator("#connection")).to_have_text("Live · demo")
+    expect(tab.locator("body")).to_have_css("margin", "0px")  # the style sheet's
+    assert len(lost) == 1
+    tab.context.close()
+
+
+def test_a_file_that_cannot_be_loaded_is_told_of(browser: Browser, page: Served) -> None:
+    tab = new_tab(browser)
+    tab.route("**/views/nodes.js", lambda route: route.abort("connectionreset"))
+    tab.goto(page.url)
+    words = "A file of this page could not be loaded: reload the page"
+    expect(tab.locator("#connection")).to_have_text(words)
+    tab.unroute_all()
+    tab.reload()
+    expect(tab.locator("h1")).to_have_text("GPUs")
+    tab.context.close()
+
+
 def test_without_the_token_it_says_what_to_open(browser: Browser, page: Served) -> None:
     tab = new_tab(browser)
     tab.goto(page.url.partition("#")[0])
