@@ -28,7 +28,7 @@ def run() -> list[Met]:
 def _added(what: str, options: list[str], environment: dict[str, str]) -> Met:
     program = [
         *("env", f"LD_LIBRARY_PATH={native.path('stub')}"),
-        *(str(native.path("allocation-bench")), "10000", *options),
+        *(str(native.path("allocation-bench")), "1000", *options),
     ]
     share = [*machine.kubeshare_run("1", "1", "V100x1"), *program]
     bare, shared = interleave(
