@@ -2,6 +2,7 @@
 
 import re
 from collections.abc import Callable
+from datetime import datetime, timedelta
 from typing import Any, Literal
 
 import pytest
@@ -12,10 +13,11 @@ from deadlines import DEADLINE_S
 from fakes import manifests
 from fakes.web import Served, large_cluster, served, small_cluster
 from fakes.web.browser import new_tab
-from fakes.web.cluster import add_share, add_vgpu, ago
+from fakes.web.cluster import add_share, add_vgpu
 from fakes.web.rights import rights
 from kubeshare.api.types.share_usage import SHARE_USAGES
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
+from kubeshare.kube.conditions import timestamp
 
 pytestmark = [pytest.mark.slow, pytest.mark.xdist_group("chromium")]
 
@@ -275,7 +277,8 @@ def test_use_over_time_is_a_line_with_words(tab: Page, monkeypatch: pytest.Monke
 
     def use(minutes: int) -> Callable[[dict[str, Any]], None]:
         def change(usage: dict[str, Any]) -> None:
-            usage["status"]["observedAt"] = ago(minutes=4 - minutes)
+            before = datetime.fromisoformat(usage["status"]["observedAt"])
+            usage["status"]["observedAt"] = timestamp(before + timedelta(minutes=minutes))
             usage["status"]["durationNs"] += minutes * 60 * 10**9
             usage["status"]["shares"][0]["usedNs"] += minutes * 54 * 10**9
 
