@@ -38,6 +38,9 @@ _DRAIN_TIMEOUT_NS: Final = 200_000_000
 _LONGEST_DRAIN_NS: Final = 16_000_000_000
 """The most time that a drain may take, however often the holder reports being busy."""
 
+_TOGETHER: Final = 16
+"""Where a lease ends, those end with it of which no more than such a part is left."""
+
 
 class Turns:
     """Serves members one after another.
@@ -95,6 +98,8 @@ class Turns:
         for turn in due:
             if turn.phase is OPEN and now >= turn.until_ns:
                 self._end_of_lease(turn, now, actions)
+        if due and not self._gangs and not self._returning:
+            self._end_together(now, actions)
         self._assign(now, actions)
         self.deadline = self._next_deadline()
         return actions
@@ -271,21 +276,38 @@ class Turns:
 
     def _end_of_lease(self, turn: Turn, now: int, actions: list[Action]) -> None:
         """Extend the lease if the holder would be chosen again; else close its gates."""
-        until = booked_until(turn.held, turn.member, now)
-        place = turn.place(now)
-        is_next = (until is None or until - now >= SHORTEST_GRANT_NS) and all(
-            place < rival.place(now) for share in turn.held for rival in self._rivals(share, now)
-        )
-        if turn.reopened or not is_next or _has_run_out(turn, now):
+        if self._is_over(turn, now):
             self.close(turn, now, actions)
             if len(turn.granted) > 1 and not self._members[turn.member].wanted:
                 self._returning[turn.member] = turn
             return
         for share in turn.held:
             share.account(now, using=True)
-        turn.until_ns = _lease_end(turn, now, until)
+        turn.until_ns = _lease_end(turn, now, booked_until(turn.held, turn.member, now))
         actions += [Extend(turn.member, p.token.gpu, turn.until_ns) for p in turn.held]
         self.watch(turn, actions)
+
+    def _end_together(self, now: int, actions: list[Action]) -> None:
+        """Close the gates whose leases are about to end as well, where others are served next.
+
+        A wake-up costs the daemon more than what it decides then, and GPUs whose leases end
+        together once do so again. Gangs count on the ends that are announced, so while one waits
+        or holds GPUs those stay.
+        """
+        for token in self._tokens.values():
+            turn = token.turn
+            if turn is not None and _is_about_to_end(turn, now) and self._is_over(turn, now):
+                self.close(turn, now, actions)
+
+    def _is_over(self, turn: Turn, now: int) -> bool:
+        """Whether another member is served next, or a limit or a gang allows no longer lease."""
+        until = booked_until(turn.held, turn.member, now)
+        if turn.reopened or (until is not None and until - now < SHORTEST_GRANT_NS):
+            return True
+        place = turn.place(now)
+        return any(
+            rival.place(now) <= place for share in turn.held for rival in self._rivals(share, now)
+        ) or _has_run_out(turn, now)
 
     def _rivals(self, share: MemberShare, now: int) -> Iterable[Member]:
         """The members that wait for this GPU alone."""
@@ -349,6 +371,15 @@ class Turns:
         actions += [
             Open(turn.member, share.token.gpu, turn.until_ns, again=True) for share in turn.held
         ]
+
+
+def _is_about_to_end(turn: Turn, now: int) -> bool:
+    """Whether at most a part of a lease is left, and the shortest grant is over."""
+    if turn.phase is not OPEN or turn.reopened or len(turn.granted) > 1:
+        return False
+    since_ns = turn.held[0].since_ns
+    left_ns, granted_ns = turn.until_ns - now, turn.until_ns - since_ns
+    return left_ns * _TOGETHER <= granted_ns and now - since_ns >= SHORTEST_GRANT_NS
 
 
 def _lease_end(turn: Turn, now: int, until: int | None) -> int:
