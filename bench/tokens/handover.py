@@ -30,11 +30,16 @@ _GPUS = 8
 _CLIENTS = 8
 _SECONDS = 8.0
 _QUOTAS_NS = (100_000_000, 20_000_000)
-_GOAL = 4.0
-"""Times what the stand-in takes, which does the same for the kernel and decides nothing."""
-_TAIL_GOAL = 5.0
-"""The stand-in's p99 is 125 us on a quiet machine, so this allows 500 us more there."""
-_ROUNDS = 3
+_CPU_GOALS = {100_000_000: 0.02, 20_000_000: 0.05}
+"""Of a core."""
+_TAIL_US_GOAL = 500.0
+"""More than the stand-in's p99."""
+# A slow machine misses those. Times what the stand-in takes, which does the same for the kernel
+# and decides nothing, says more there.
+_CPU_RATIO_GOAL = 3.0
+_MEDIAN_RATIO_GOAL = 4.0
+_TAIL_RATIO_GOAL = 5.0
+_ROUNDS = 5
 
 
 class Run(NamedTuple):
@@ -66,14 +71,15 @@ def run() -> list[Met]:
 def _report(
     quota_ns: int, daemon: Sequence[Run], floor: Sequence[Run], pure: Sequence[Run]
 ) -> list[Met]:
-    over = f"over that of a C ping-pong, {_GPUS} GPUs x {_CLIENTS} clients, quota"
-    over += f" {quota_ns / 1e6:g} ms"
+    where = f"{_GPUS} GPUs x {_CLIENTS} clients, quota {quota_ns / 1e6:g} ms"
+    over, than = f"over that of a C ping-pong, {where}", f"than a C ping-pong's, {where}"
     medians = [[percentile(run.handovers_us, 50) for run in runs] for runs in (daemon, floor)]
     tails = [[percentile(run.handovers_us, 99) for run in runs] for runs in (daemon, floor)]
+    cpus = [[run.cpu for run in runs] for runs in (daemon, floor)]
     return [
         report(
             f"token: drained to next client runs, median {over}",
-            at_most(_GOAL),
+            at_most(_MEDIAN_RATIO_GOAL),
             ratios(*medians),
             handovers=sum(len(run.handovers_us) for run in daemon),
             floor_us=[_summary(run.handovers_us) for run in floor],
@@ -82,16 +88,20 @@ def _report(
         ),
         report(
             f"token: drained to next client runs, p99 {over}",
-            at_most(_TAIL_GOAL),
+            at_most(_TAIL_RATIO_GOAL),
             ratios(*tails),
-            us_more=[round(value, 1) for value in differences(*tails)],
         ),
         report(
-            f"token: the daemon's CPU {over}",
-            at_most(_GOAL),
-            ratios([run.cpu for run in daemon], [run.cpu for run in floor]),
-            share_of_a_core=[round(run.cpu, 4) for run in daemon],
-            floor=[round(run.cpu, 4) for run in floor],
+            f"token: drained to next client runs, us of the p99 more {than}",
+            at_most(_TAIL_US_GOAL),
+            differences(*tails),
+        ),
+        report(f"token: the daemon's CPU {over}", at_most(_CPU_RATIO_GOAL), ratios(*cpus)),
+        report(
+            f"token: the daemon's CPU, of a core, {where}",
+            at_most(_CPU_GOALS[quota_ns]),
+            cpus[0],
+            floor=[round(cpu, 4) for cpu in cpus[1]],
             pure_python=[round(run.cpu, 4) for run in pure],
         ),
     ]
