@@ -157,7 +157,7 @@ def test_a_server_that_has_ended_is_said_so(browser: Browser) -> None:
     tab.context.close()
 
 
-@pytest.mark.parametrize("file", ["main.js", "views/nodes.js", "style.css"])
+@pytest.mark.parametrize("file", ["main.js", "style.css"])
 def test_a_file_that_is_lost_on_its_way_is_loaded_again(
     browser: Browser, page: Served, file: str
 ) -> None:
