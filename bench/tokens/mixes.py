@@ -1,9 +1,11 @@
 """How well shares are held, of twenty mixes of shares and kernels of 10 us to 2 s.
 
-Each mix runs once, on a node of its own. A window is long enough for a hundred of its longest
-kernels. What counts is the fake GPU's own log. Of jobs whose kernels are shorter than this machine
-needs to launch them, that shows the launches: there the time counts for which each is charged.
-The log still counts of the jobs with longer kernels beside them.
+Each mix runs once, on a node of its own. It begins to count when twenty of its longest kernels
+could have run, so that what was owed at the start is paid, and counts for as long as two hundred:
+one or two of them that begin before or end after that are less than a point. What counts is the
+fake GPU's own log. Of jobs whose kernels are shorter than this machine needs to launch them, that
+shows the launches: there the time counts for which each is charged. The log still counts of the
+jobs with longer kernels beside them.
 ``tests/core/token/test_mixes.py`` has the same table on a virtual clock.
 """
 
@@ -25,8 +27,9 @@ JAIN_GOAL: Final = 0.99
 """Jain's index of what each got of what it should have."""
 
 _SETTLE_S = 5.0
+_KERNELS_TO_SETTLE = 20
 _WINDOW_S = 10.0
-_KERNELS_A_WINDOW = 100
+_KERNELS_A_WINDOW = 200
 _LAUNCH_US = 100
 
 
@@ -68,6 +71,11 @@ class Mix(NamedTuple):
         """The jobs of which the GPU's log shows more than their launches."""
         jobs = zip(self.targets, self.kernels, strict=True)
         return [job for job, kernel_us in jobs if kernel_us >= _LAUNCH_US]
+
+    @property
+    def settle_s(self) -> float:
+        """After which the shares are held."""
+        return max(_SETTLE_S, _KERNELS_TO_SETTLE * max(self.kernels_us) / 1e6)
 
     @property
     def window_s(self) -> float:
@@ -138,7 +146,7 @@ def _inflight(kernel_us: int) -> str:
 def _run(mix: Mix) -> list[Met]:
     with Node() as node:
         start(node, mix)
-        time.sleep(_SETTLE_S)
+        time.sleep(mix.settle_s)
         if not mix.is_by_charge:
             return _report(mix, node.shares(mix.window_s))
         before = node.sample()
