@@ -80,6 +80,18 @@ def test_what_a_gang_holds_it_keeps_until_the_end_of_its_lease() -> None:
     assert closed(arbiter.tick((QUOTA_MS + 3) * MS)) == ["gang", "gang"]
 
 
+def test_none_ends_with_the_lease_of_a_gang() -> None:
+    arbiter = both_held(9)
+    arbiter.add("gang", {"gpu-c": HALF, "gpu-d": HALF}, 0)
+    arbiter.add("c", {"gpu-c": HALF}, 0)
+    arbiter.add("d", {"gpu-d": HALF}, 0)
+    arbiter.want("gang", 3 * MS)
+    arbiter.want("d", 4 * MS)
+
+    assert closed(arbiter.tick(QUOTA_MS * MS)) == ["a"]
+    assert closed(arbiter.tick((QUOTA_MS + 3) * MS)) == ["gang", "gang"]
+
+
 def test_eight_gpus_whose_jobs_always_want_end_their_leases_in_few_wake_ups() -> None:
     simulation = Simulation(seed=1)
     for gpu in range(8):

@@ -291,8 +291,8 @@ class Turns:
         """Close the gates whose leases are about to end as well, where others are served next.
 
         A wake-up costs the daemon more than what it decides then, and GPUs whose leases end
-        together once do so again. Gangs count on the ends that are announced, so while one waits
-        or holds GPUs those stay.
+        together once do so again. Gangs count on the ends that are announced: none is early while
+        one waits, nor that of a gang itself.
         """
         for token in self._tokens.values():
             turn = token.turn
