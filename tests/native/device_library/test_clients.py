@@ -192,3 +192,35 @@ def test_nvidia_smi_shows_the_claim_and_its_own_processes(
             for query in ("--query-gpu=memory.total,memory.used", "--query-compute-apps=pid")
         ]
         assert shown == ["1024, 256\n", f"{mine.process.pid}\n"]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    ("tool", "used"),
+    [
+        ("runpy.run_module('nvitop', None, '__main__')", "256.0MiB"),
+        ("runpy.run_path(sys.prefix + '/clients/bin/py3smi', None, '__main__')", "256MiB"),
+    ],
+    ids=["nvitop", "py3smi"],
+)
+def test_tools_that_show_gpus_show_the_limit_and_the_claims_processes(
+    machine: Machine, session: FakeSession, tool: str, used: str
+) -> None:
+    with machine.start(session.environment) as mine, machine.start({}, preload="") as other:
+        for probe in (mine, other):
+            probe.do("init")
+            probe.do("retain", 0)
+            probe.do("alloc", 256 * MIB)
+        preloaded = {"LD_PRELOAD": str(machine.library)} | dict(session.environment)
+        shown = subprocess.run(
+            [sys.executable, "-c", f"{APART}sys.argv[1:] = []; {tool}"],
+            env=machine.environment() | preloaded,
+            capture_output=True,
+            text=True,
+            check=True,
+        ).stdout
+        lines = [line.split() for line in shown.splitlines()]
+    assert f"{used} / 1024MiB" in " ".join(shown.split())
+    (of_mine,) = [line for line in lines if str(mine.process.pid) in line]
+    assert used in of_mine
+    assert not [line for line in lines if str(other.process.pid) in line]
