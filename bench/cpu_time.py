@@ -1,9 +1,13 @@
 """CPU time: that of a process, exact to the ns, and what this machine takes for a fixed work."""
 
+import statistics
 import time
 from contextlib import suppress
 from pathlib import Path
 from typing import Final
+
+QUICK_SECONDS: Final = 0.007
+"""What the fixed work takes on the quickest of the machines that results are kept of."""
 
 _NUMBERS: Final = 200_000
 
@@ -11,8 +15,8 @@ _NUMBERS: Final = 200_000
 def reference_seconds(rounds: int) -> list[float]:
     """Seconds of CPU time that a fixed piece of Python takes here, in each of some rounds.
 
-    It is 12 ms on the quicker ones of the machines that results are kept of, and 20 ms on others
-    of the same name.
+    Machines of the same name take from 7 to 22 ms, and the same one half as much more when others
+    use its memory.
     """
     taken = []
     for _ in range(rounds):
@@ -20,6 +24,11 @@ def reference_seconds(rounds: int) -> list[float]:
         sum([number * number for number in range(_NUMBERS)])
         taken.append(time.thread_time() - began)
     return taken
+
+
+def slowness() -> float:
+    """How many times as long as a quick machine this one takes just now; at least 1."""
+    return max(1.0, statistics.median(reference_seconds(9)) / QUICK_SECONDS)
 
 
 def cpu_seconds(pid: int) -> float:

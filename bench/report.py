@@ -18,7 +18,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal, NamedTuple, TypeAlias, TypeVar
 
-from bench.cpu_time import reference_seconds
+from bench.cpu_time import reference_seconds, slowness
 
 Met: TypeAlias = bool | None
 """Whether a goal is met; None for a number without a goal."""
@@ -55,6 +55,22 @@ def less_than(bound: float) -> Goal:
 def at_least(bound: float) -> Goal:
     """A number that is to be `bound` or more."""
     return Goal(f">= {bound:g}", "higher", lambda value: value >= bound)
+
+
+def time_at_most(bound: float) -> Goal:
+    """A time, or a part of a core, that is to be `bound` or less on a quick machine.
+
+    A slower one may take as many times as much as it takes for a fixed work just now. A goal made
+    before a bench has run is that of another moment.
+    """
+    here = bound * slowness()
+    return Goal(f"<= {here:.3g} here, {bound:g} quick", "lower", lambda value: value <= here)
+
+
+def rate_at_least(bound: float) -> Goal:
+    """So much in a second, or more, on a quick machine; as in :func:`time_at_most`."""
+    here = bound / slowness()
+    return Goal(f">= {here:.5g} here, {bound:g} quick", "higher", lambda value: value >= here)
 
 
 NO_GOAL: Final = Goal("none", "lower", None)

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import msgspec
 from bench.node.machine import KUBESHARE
-from bench.report import NO_GOAL, Met, at_most, median, percentile, report
+from bench.report import NO_GOAL, Met, median, percentile, report, time_at_most
 
 from core.policies.slow_binpack import slow_decide
 from kubeshare.core.decision import commit
@@ -144,7 +144,7 @@ class _Course:
         return [
             report(
                 f"{self._name}, µs",
-                at_most(self._most_us),
+                time_at_most(self._most_us),
                 [median(costs) for costs in self._decisions],
                 record_us=round(median(self._records), 1),
                 **({"brute_force_us": round(median(self._slow), 1)} if self._slow else {}),
@@ -206,7 +206,7 @@ def _change() -> Met:
         assert change is not None
         assert len(change.leave) == 1
     what = f"whose leaving would help, {_EXPLAINED_NODES * _GPUS} GPUs, ms"
-    return report(what, at_most(50), costs)
+    return report(what, time_at_most(50), costs)
 
 
 def _plan() -> Met:
@@ -217,7 +217,7 @@ def _plan() -> Met:
         seconds = [_plan_seconds(path) for _ in range(_PLANS)]
     return report(
         f"kubeshare plan, {_EVENTS} events on 16 GPUs: processor time an event, µs",
-        at_most(200),
+        time_at_most(200),
         [each * 1e6 / _EVENTS for each in seconds],
     )
 

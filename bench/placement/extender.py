@@ -22,7 +22,7 @@ from bench.extender.objects import (
     holder,
     seed_owned_node,
 )
-from bench.report import NO_GOAL, Goal, Met, at_most, percentile, report
+from bench.report import NO_GOAL, Goal, Met, percentile, report, time_at_most
 
 from kubeshare.api.types.v1 import VGPUS
 from kubeshare.extender.program import Serving, extender_program
@@ -79,7 +79,7 @@ async def _filters(cluster: "_Cluster", port: int, *, whole: bool) -> Met:
         if number >= _WARM_UP:
             taken_ms.append((time.process_time() - began) * 1e3)
     writer.close()
-    goal: Goal = NO_GOAL if whole else at_most(GOALS_MS[cluster.nodes])
+    goal: Goal = NO_GOAL if whole else time_at_most(GOALS_MS[cluster.nodes])
     form = "whole nodes" if whole else "names"
     what = f"extender: filter of {cluster.nodes} nodes x {GPUS} GPUs by {form}, p99, ms"
     return report(what, goal, percentile(taken_ms, 99), median=percentile(taken_ms, 50))

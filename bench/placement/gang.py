@@ -10,7 +10,7 @@ import time
 from contextlib import suppress
 
 from bench.placement.waiting import FullCluster, program_of
-from bench.report import Met, at_most, print_machine, report
+from bench.report import Met, print_machine, report, time_at_most
 
 from kubeshare.api.configuration import Configuration
 from kubeshare.api.types.v1 import SHAREPODS
@@ -48,10 +48,12 @@ async def _measure(members: int) -> list[Met]:
             await running
     [longest] = steps.longest(1)
     size = f"a gang of {members}, and room for {_SHORT_OF} less"
-    goal = at_most(GOAL_SECONDS * 1e3)
+    goal = time_at_most(GOAL_SECONDS * 1e3)
     return [
         report(f"{size}: longest step, ms", goal, longest.seconds * 1e3, step=longest.what),
-        report(f"{size}: to report all of them, ms a member", at_most(20), spent / members * 1e3),
+        report(
+            f"{size}: to report all of them, ms a member", time_at_most(20), spent / members * 1e3
+        ),
     ]
 
 

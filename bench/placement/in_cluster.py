@@ -15,7 +15,7 @@ from typing import Any
 
 import msgspec
 from bench.placement.clusters import GPUS_ON_A_NODE, Cluster
-from bench.report import Met, at_most, median, report
+from bench.report import Met, median, report, time_at_most
 
 from kubeshare.api.predicates.eligibility import Eligibility, eligible
 from kubeshare.api.state import ledger_builder
@@ -111,7 +111,7 @@ class _WatchedCluster:
         """Print what was measured."""
         return report(
             f"decision of the cluster's scheduler after an event, {self._gpus} GPUs, µs",
-            at_most(300),
+            time_at_most(300),
             self._cached_us,
             built_each_time_us=round(median(self._built_us), 1),
         )

@@ -19,7 +19,7 @@ from typing import NamedTuple, TypeVar
 import msgspec
 from bench.placement import version_1
 from bench.placement.clusters import CASES, GPU, Cluster
-from bench.report import Met, at_most, median, percentile, ratios, report
+from bench.report import Met, at_most, median, percentile, ratios, report, time_at_most
 
 from core.policies.slow_locality import slow_decide
 from kubeshare.core.decision import Decision, commit
@@ -102,17 +102,19 @@ class _Course:
         return [
             report(
                 f"{self._name}: bound decision and its record, µs",
-                at_most(40),
+                time_at_most(40),
                 self.bound_medians,
                 gpus=len(self._cluster.devices),
                 holders=self._cluster.holders,
                 p99=round(median(tails), 1),
                 **(self._slow.medians() if self._slow else {}),
             ),
-            report(f"{self._name}: bound decision and its record, p99, µs", at_most(400), tails),
+            report(
+                f"{self._name}: bound decision and its record, p99, µs", time_at_most(400), tails
+            ),
             report(
                 f"{self._name}: release, µs",
-                at_most(15),
+                time_at_most(15),
                 [median(each.released) for each in self._rounds],
                 p99=round(median([percentile(each.released, 99) for each in self._rounds]), 1),
             ),
@@ -176,7 +178,7 @@ def _rebuild() -> Met:
         cluster.devices = list(map(msgspec.structs.replace, cluster.devices))
         seconds.append(_timed(partial(_build, cluster))[0] / 1e6)
     what = f"rebuild of a ledger and its index, {cluster.holders} holders, s"
-    return report(what, at_most(1.2), seconds, gpus=len(cluster.devices))
+    return report(what, time_at_most(1.2), seconds, gpus=len(cluster.devices))
 
 
 def _memory() -> Met:
@@ -210,7 +212,7 @@ def _explain() -> Met:
         ]
     return report(
         f"explain, {_EXPLAINED_GPUS} GPUs, median of {len(demands)} demands, ms",
-        at_most(50),
+        time_at_most(50),
         [median(costs) for costs in rounds],
         slowest=round(max(max(costs) for costs in rounds), 1),
     )

@@ -13,7 +13,7 @@ from collections.abc import Callable, Iterator
 from bench.placement import binpack as binpack_clusters
 from bench.placement import topology as topology_clusters
 from bench.placement.clusters import Cluster
-from bench.report import NO_GOAL, Met, at_most, median, percentile, report
+from bench.report import NO_GOAL, Met, median, percentile, report, time_at_most
 
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand
@@ -94,7 +94,7 @@ class _Course:
         tails = [percentile(taken, 99) for taken in self._taken]
         fitting = round(median(self._fitting))
         return [
-            report(f"{what}, ms", at_most(_MOST_MS), medians, fitting=fitting),
+            report(f"{what}, ms", time_at_most(_MOST_MS), medians, fitting=fitting),
             report(f"{what}, p99, ms", NO_GOAL, tails),
             report(f"{what}, the first ones of a ledger, ms", NO_GOAL, self._first),
         ]

@@ -12,7 +12,7 @@ from collections.abc import Iterator
 from itertools import count
 
 from bench.placement.topology import half_full
-from bench.report import NO_GOAL, Met, at_most, median, percentile, report
+from bench.report import NO_GOAL, Met, median, percentile, report, time_at_most
 
 from kubeshare.core.decision import commit
 from kubeshare.core.demand import Demand, Memory, Share
@@ -76,7 +76,7 @@ class _Course:
         """Print what was measured."""
         what = f"{self._name}: 2.5 GPUs on one of {_NODES} nodes of 8 GPUs"
         most = _MOST_MS[self._name]
-        goal = NO_GOAL if most is None else at_most(most)
+        goal = NO_GOAL if most is None else time_at_most(most)
         tails = [percentile(taken, 99) for taken in self._taken]
         return [
             report(f"{what}, ms", goal, [median(taken) for taken in self._taken]),
@@ -84,7 +84,7 @@ class _Course:
             report(f"{what}, the first one of a ledger, ms", NO_GOAL, self._first),
             report(
                 f"{self._name}: scores of {_NODES} nodes of 8 GPUs for 2.5 GPUs, ms",
-                at_most(_MOST_SCORES_MS),
+                time_at_most(_MOST_SCORES_MS),
                 [median(scores) for scores in self._scores],
                 the_first_of_a_ledger=round(self._first_scores, 1),
             ),

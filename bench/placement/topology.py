@@ -10,7 +10,7 @@ import time
 from collections.abc import Callable, Iterator
 from typing import NamedTuple, TypeVar
 
-from bench.report import NO_GOAL, Met, at_most, median, percentile, report
+from bench.report import NO_GOAL, Met, median, percentile, report, time_at_most
 
 from core.policies.slow_topology import slow_decide
 from kubeshare.core.decision import commit
@@ -73,23 +73,23 @@ def run() -> list[Met]:
         ),
         report(
             "topology: best of 1 000 nodes of a shape never seen, slowest count, ms",
-            at_most(20),
+            time_at_most(20),
             [max(each) for each in zip(*(fresh[count] for count in _SHAPES), strict=True)],
             by_gpus={str(count): round(median(taken), 2) for count, taken in fresh.items()},
         ),
         report(
             "topology: a 16-GPU node of a shape never seen, ms",
-            at_most(5),
+            time_at_most(5),
             [median(taken) for taken in cold],
             slowest_ms=round(max(max(taken) for taken in cold), 2),
         ),
-        report("topology: explain, 10 000 GPUs, ms", at_most(50), explain),
+        report("topology: explain, 10 000 GPUs, ms", time_at_most(50), explain),
     ]
 
 
 def _report_decisions(what: str, most_us: float | None, rounds: list[list[float]]) -> list[Met]:
     """The median and the tail of decisions, in µs."""
-    goal = NO_GOAL if most_us is None else at_most(most_us)
+    goal = NO_GOAL if most_us is None else time_at_most(most_us)
     return [
         report(f"topology: {what}, µs", goal, [median(taken) for taken in rounds]),
         report(f"topology: {what}, p99, µs", NO_GOAL, [percentile(each, 99) for each in rounds]),

@@ -14,7 +14,7 @@ from contextlib import suppress
 from functools import partial
 from typing import Any
 
-from bench.report import Met, at_most, print_machine, report
+from bench.report import Met, print_machine, report, time_at_most
 
 from kubeshare.api.owned_nodes import static_name
 from kubeshare.api.types.v1 import GPUNODES, SHAREPODS, VGPUS
@@ -76,8 +76,8 @@ async def _measure(gpus: int, waiting: int, *, selecting: bool) -> list[Met]:
         selectors = f" with {waiting} selectors" if selecting else ""
         size = f"{waiting} waiting SharePods{selectors}, {gpus} GPUs"
         return [
-            report(f"{size}: to report all of them at first, s", at_most(60), submitted),
-            report(f"{size}: while nothing happens, of a core", at_most(0.01), await _idle()),
+            report(f"{size}: to report all of them at first, s", time_at_most(60), submitted),
+            report(f"{size}: while nothing happens, of a core", time_at_most(0.01), await _idle()),
             *await _changes(cluster, program, size, waiting),
         ]
     finally:
@@ -107,10 +107,10 @@ async def _changes(cluster: "FullCluster", program: Program, size: str, waiting:
         freed.append(time.process_time() - began)
         await cluster.settled()
     return [
-        report(f"{size}: a look that changes nothing, ms", at_most(1), useless),
-        report(f"{size}: an event that takes room, ms", at_most(2), taken),
-        report(f"{size}: a heartbeat of a node, ms", at_most(2), heartbeats),
-        report(f"{size}: to place one on a freed share, s", at_most(1), freed),
+        report(f"{size}: a look that changes nothing, ms", time_at_most(1), useless),
+        report(f"{size}: an event that takes room, ms", time_at_most(2), taken),
+        report(f"{size}: a heartbeat of a node, ms", time_at_most(2), heartbeats),
+        report(f"{size}: to place one on a freed share, s", time_at_most(1), freed),
     ]
 
 

@@ -15,7 +15,7 @@ from random import Random
 from typing import Any, Final
 
 import msgspec
-from bench.report import Met, at_least, print_machine, report
+from bench.report import Met, print_machine, rate_at_least, report
 
 from kubeshare.core.decision import Decision
 from kubeshare.core.demand import Demand
@@ -131,7 +131,7 @@ def _report(what: str, nodes: Sequence[SimulatedNode], jobs: Sequence[Job]) -> l
     return [
         report(
             f"{size}: decisions of {policy}, 1/s",
-            at_least(20_000),
+            rate_at_least(20_000),
             [_per_second(policy, nodes, jobs) for _ in range(RUNS)],
         )
         for policy in POLICIES

@@ -9,7 +9,7 @@ import sys
 import time
 from pathlib import Path
 
-from bench.report import Met, at_most, print_machine, report
+from bench.report import Met, at_most, print_machine, report, time_at_most
 
 from kubeshare.core.ledger.device import FreeGpu
 from kubeshare.core.units import GI
@@ -65,7 +65,7 @@ def _report(gpus: int, jobs: int, took: float, memory: float) -> list[Met]:
     size = f"simulator, {jobs} jobs on {gpus} GPUs"
     return [
         # A million in ten minutes.
-        report(f"{size}: processor time of a job, us", at_most(600), took / jobs * 1e6),
+        report(f"{size}: processor time of a job, us", time_at_most(600), took / jobs * 1e6),
         report(f"{size}: resident memory at most, MiB", at_most(100 + gpus / 50), memory),
     ]
 

@@ -14,11 +14,15 @@ from bench.report import (
     less_than,
     percentile,
     print_machine,
+    rate_at_least,
     report,
     report_runs,
     sample,
     summarize,
+    time_at_most,
 )
+
+from bench import cpu_time
 
 
 def printed(capsys: pytest.CaptureFixture[str]) -> dict[str, Any]:
@@ -58,6 +62,25 @@ def test_a_number_has_the_median_and_the_spread_of_its_runs(
 )
 def test_a_goal_has_a_direction_and_a_bound(goal: Goal, value: float, met: Met) -> None:
     assert report("number", goal, value) is met
+
+
+@pytest.mark.parametrize(
+    ("reference_ms", "most", "least"),
+    [(7, 40, 20_000), (14, 80, 10_000), (3.5, 40, 20_000)],
+)
+def test_a_goal_in_time_grows_with_what_a_slower_machine_takes(
+    monkeypatch: pytest.MonkeyPatch, reference_ms: float, most: float, least: float
+) -> None:
+    monkeypatch.setattr(cpu_time, "reference_seconds", lambda rounds: [reference_ms / 1e3] * rounds)
+
+    time, rate = time_at_most(40), rate_at_least(20_000)
+
+    assert time.text == f"<= {most} here, 40 quick"
+    assert report("time", time, most) is True
+    assert report("time", time_at_most(40), most * 1.01) is False
+    assert rate.text == f">= {least} here, 20000 quick"
+    assert report("rate", rate, least) is True
+    assert report("rate", rate, least * 0.99) is False
 
 
 def test_a_number_without_a_goal_is_not_counted_as_met(capsys: pytest.CaptureFixture[str]) -> None:
