@@ -159,12 +159,12 @@ test-serial:
 # A Python of their own: gigabytes, which nothing else needs.
 FRAMEWORKS := $(VENV)/frameworks
 $(FRAMEWORKS)/.ready: requirements/frameworks.txt | $(VENV)/.ready
-	@echo "setup: PyTorch, CuPy and numba-cuda (pinned, hashed, 6 GB) into $(FRAMEWORKS)"
+	@echo "setup: PyTorch, JAX, CuPy and numba-cuda (pinned, hashed, 7 GB) into $(FRAMEWORKS)"
 	@$(UV) venv --quiet --allow-existing --python $(PYTHON) $(FRAMEWORKS)
 	@$(UV) pip sync --quiet --python $(FRAMEWORKS)/bin/python --require-hashes requirements/frameworks.txt
 	@touch $@
 
-test-frameworks: native $(FRAMEWORKS)/.ready ## PyTorch, CuPy and compiled numba-cuda under the device library, on a fake GPU (downloads 3 GB once)
+test-frameworks: native $(FRAMEWORKS)/.ready ## PyTorch, JAX, CuPy and compiled numba-cuda under the device library, on a fake GPU (downloads 3 GB once)
 	$(PYTEST) -q -m frameworks tests/native/device_library/test_frameworks.py tests/bench/test_gaia_pytorch.py $(ARGS)
 
 # Its packages are for nothing else.

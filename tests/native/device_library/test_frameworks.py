@@ -25,8 +25,14 @@ def command_of(client: str) -> list[str]:
     return [str(PYTHON), "-c", run + f"runpy.run_path({str(program)!r})"]
 
 
-@pytest.mark.parametrize("framework", ["compiled", "cupy", "torch"])
-def test_a_framework_lives_within_its_share_and_recovers(folder: Path, framework: str) -> None:
+@pytest.mark.parametrize(
+    ("framework", "keeps", "again"),
+    [("compiled", 100, 900), ("cupy", 100, 900), ("jax", 1024, 400), ("torch", 100, 900)],
+)
+def test_a_framework_lives_within_its_share_and_recovers(
+    folder: Path, framework: str, keeps: int, again: int
+) -> None:
+    """Its pool may keep so many MiB of what is dropped, and has so many again."""
     state = folder / "gpus"
     state.mkdir()
     machine = Machine(state, profile="H100x1")
@@ -37,6 +43,7 @@ def test_a_framework_lives_within_its_share_and_recovers(folder: Path, framework
         program.send("drop")
         assert program.answer(IMPORT_S) == {"error": None}
         connection = session.accept()
+        session.open()  # JAX writes its arrays as it makes them
 
         def do(*words: object) -> str:
             program.send(*words)
@@ -49,9 +56,10 @@ def test_a_framework_lives_within_its_share_and_recovers(folder: Path, framework
         assert session.charged() >= 500 * MIB
         assert OUT_OF_MEMORY in do("alloc", 600 * MIB)
         assert do("drop") == "None"
-        assert session.charged() < 100 * MIB
-        assert do("alloc", 900 * MIB) == "None"
+        assert session.charged() <= keeps * MIB
+        assert do("alloc", again * MIB) == "None"
         assert do("drop") == "None"
+        session.drain(connection)
         for command in [("launch", 10), ("fill", MIB)]:
             waits_for_its_turn(machine, session, connection, program, *command)
         assert program.finish() == 0

@@ -120,6 +120,21 @@ def test_a_stream_waits_for_a_value_and_writes_one(tmp_path: Path) -> None:
     assert fakegpu.stat(tmp_path).gpus[0].busy_ns == 350_000
 
 
+def test_a_wide_value_is_written_and_the_device_says_that_it_can(tmp_path: Path) -> None:
+    script = """
+    import ctypes
+    cell = ctypes.c_uint64.from_address(int(good(d.cuMemHostAlloc(64, 0))))
+    good(d.cuStreamWriteValue64(0, ctypes.addressof(cell), 1 << 40, 0))
+    good(d.cuCtxSynchronize())
+    asked = [
+        d.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CAN_USE_64_BIT_STREAM_MEM_OPS,
+        d.CUdevice_attribute.CU_DEVICE_ATTRIBUTE_CAN_USE_STREAM_WAIT_VALUE_NOR,
+    ]
+    answer = [cell.value, *[good(d.cuDeviceGetAttribute(each, device)) for each in asked]]
+    """
+    assert drive(tmp_path, script) == [1 << 40, 1, 1]
+
+
 def test_a_value_is_compared_as_asked(tmp_path: Path) -> None:
     script = (
         FUNCTIONS
