@@ -62,12 +62,17 @@ class UsableGpus:
         Args:
             left: the micros that are left of each GPU, in ascending order.
         """
-        gpus, first, micros, usable = len(left), 0, sum(left), 0.0
-        for size, count, of_job, weights, served in self._rows:
-            while first < gpus and left[first] < size:
-                micros -= left[first]
-                first += 1
-            if gpus - first < count or not micros:
+        micros, usable = sum(left), 0.0
+        first, least, fitting = 0, left[0] if left else 0, len(left)
+        for size, count, of_job, weights, served in self._rows if micros else ():
+            if least < size:
+                while fitting and left[first] < size:
+                    micros -= left[first]
+                    first, fitting = first + 1, fitting - 1
+                if not fitting:
+                    break
+                least = left[first]
+            if fitting < count:
                 continue
             # So many jobs use all that is left; one without micros leaves all that there is.
             jobs = -(-micros // of_job) if of_job else 1
