@@ -32,7 +32,7 @@ from kubeshare.simulator.workloads.openb import OpenbPods, read_nodes
 
 POLICIES: Final = ("best-fit", "fgd", "gradient")
 
-RUNS: Final = 3
+RUNS: Final = 5
 
 KINDS: Final = 90
 
