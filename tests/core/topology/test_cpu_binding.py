@@ -115,6 +115,11 @@ def test_a_core_of_which_another_has_one_thread_is_not_free() -> None:
     assert bound(tenants) == {"a": cpus("28"), "b": cpus("1,29")}
 
 
+def test_a_core_that_somebody_from_elsewhere_has_to_use_is_not_free() -> None:
+    tenants = {"a": of(NODE_1, cores=1, allowed=cpus("0")), "b": of(NODE_0, cores=1)}
+    assert bound(tenants) == {"b": cpus("1,29")}
+
+
 def test_newcomers_move_nobody() -> None:
     tenants = again({"z": of(NODE_0, cores=2)}, {"z": cpus("0-1,28-29")})
     joined = bound(tenants | {"a": of(NODE_0, cores=2), "b": of(NODE_0)})

@@ -75,7 +75,15 @@ def bind_cpus(tenants: Mapping[str, Tenant], cores: Iterable[Cpus]) -> Binding:
         for name in admitted
         if tenants[name].cores is not None
     }
-    _assign(list(places.values()))
+    # Who is not bound because none of its CPUs is near uses those that it is allowed.
+    elsewhere = [
+        each.allowed
+        for name, each in tenants.items()
+        if each.cores is not None and name not in near
+    ]
+    _assign(
+        list(places.values()), Counter(core for cpus in elsewhere for core in _pool(cpus, core_of))
+    )
     chosen = {
         name: places[name].cpus if name in places else _union(near[name]) for name in admitted
     }
@@ -180,9 +188,13 @@ class _Place:
         return True
 
 
-def _assign(places: list[_Place]) -> None:
-    """Give each tenant its cores, those that came first their present ones."""
-    taken: Counter[int] = Counter()
+def _assign(places: list[_Place], taken: Counter[int]) -> None:
+    """Give each tenant its cores, those that came first their present ones.
+
+    Args:
+        places: of the tenants.
+        taken: first CPU of each core → how many others use it.
+    """
     for place in places:
         place.keep(taken)
     for place in places:
