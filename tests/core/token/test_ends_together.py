@@ -68,20 +68,15 @@ def test_while_a_gang_waits_leases_keep_their_times(gang: tuple[str, ...]) -> No
     assert closed(arbiter.tick(QUOTA_MS * MS)) == (["a"] if len(gang) > 1 else ["a", "b"])
 
 
-def test_what_a_gang_holds_it_keeps_until_the_end_of_its_lease() -> None:
-    arbiter = both_held(90, b_is_wanted=False)
-    arbiter.add("gang", {"gpu-c": HALF, "gpu-d": HALF}, 0)
-    arbiter.add("c", {"gpu-c": HALF}, 0)
-    arbiter.add("d", {"gpu-d": HALF}, 0)
-    arbiter.want("gang", 3 * MS)
-    arbiter.want("d", 4 * MS)
-
-    assert closed(arbiter.tick(QUOTA_MS * MS)) == ["a"]
-    assert closed(arbiter.tick((QUOTA_MS + 3) * MS)) == ["gang", "gang"]
-
-
-def test_none_ends_with_the_lease_of_a_gang() -> None:
-    arbiter = both_held(9)
+@pytest.mark.parametrize(
+    ("apart_ms", "b_is_wanted"),
+    [(90, False), (9, True)],
+    ids=["it ends with no other", "no other ends with it"],
+)
+def test_what_a_gang_holds_it_keeps_until_the_end_of_its_lease(
+    apart_ms: int, *, b_is_wanted: bool
+) -> None:
+    arbiter = both_held(apart_ms, b_is_wanted=b_is_wanted)
     arbiter.add("gang", {"gpu-c": HALF, "gpu-d": HALF}, 0)
     arbiter.add("c", {"gpu-c": HALF}, 0)
     arbiter.add("d", {"gpu-d": HALF}, 0)

@@ -172,26 +172,34 @@ def test_the_runtime_gets_no_context_on_a_gpu_of_another_container(folder: Path)
         assert [machine.gpu(gpu)["busy_ns"] for gpu in (0, 1)] == [STEP_NS, 0]
 
 
-def test_nvidia_smi_shows_the_claim_and_its_own_processes(
-    machine: Machine, session: FakeSession
-) -> None:
+@pytest.fixture
+def neighbours(machine: Machine, session: FakeSession) -> Iterator[tuple[int, int]]:
+    """The processes of the claim and of a stranger, which have 256 MiB each."""
     with machine.start(session.environment) as mine, machine.start({}, preload="") as other:
         for probe in (mine, other):
             probe.do("init")
             probe.do("retain", 0)
             probe.do("alloc", 256 * MIB)
-        preloaded = {"LD_PRELOAD": str(machine.library)} | dict(session.environment)
-        shown = [
-            subprocess.run(
-                [native.path("fakegpu/nvidia-smi"), query, "--format=csv,noheader,nounits"],
-                env=machine.environment() | preloaded,
-                capture_output=True,
-                text=True,
-                check=True,
-            ).stdout
-            for query in ("--query-gpu=memory.total,memory.used", "--query-compute-apps=pid")
-        ]
-        assert shown == ["1024, 256\n", f"{mine.process.pid}\n"]
+        yield mine.process.pid, other.process.pid
+
+
+def printed(machine: Machine, session: FakeSession, *command: str | Path) -> str:
+    """What a program prints that runs in the claim."""
+    preloaded = {"LD_PRELOAD": str(machine.library)} | dict(session.environment)
+    environment = machine.environment() | preloaded
+    return subprocess.run(
+        command, env=environment, capture_output=True, text=True, check=True
+    ).stdout
+
+
+def test_nvidia_smi_shows_the_claim_and_its_own_processes(
+    machine: Machine, session: FakeSession, neighbours: tuple[int, int]
+) -> None:
+    smi, form = native.path("fakegpu/nvidia-smi"), "--format=csv,noheader,nounits"
+    memory = printed(machine, session, smi, "--query-gpu=memory.total,memory.used", form)
+    assert memory == "1024, 256\n"
+    processes = printed(machine, session, smi, "--query-compute-apps=pid", form)
+    assert processes == f"{neighbours[0]}\n"
 
 
 @pytest.mark.slow
@@ -204,23 +212,13 @@ def test_nvidia_smi_shows_the_claim_and_its_own_processes(
     ids=["nvitop", "py3smi"],
 )
 def test_tools_that_show_gpus_show_the_limit_and_the_claims_processes(
-    machine: Machine, session: FakeSession, tool: str, used: str
+    machine: Machine, session: FakeSession, neighbours: tuple[int, int], tool: str, used: str
 ) -> None:
-    with machine.start(session.environment) as mine, machine.start({}, preload="") as other:
-        for probe in (mine, other):
-            probe.do("init")
-            probe.do("retain", 0)
-            probe.do("alloc", 256 * MIB)
-        preloaded = {"LD_PRELOAD": str(machine.library)} | dict(session.environment)
-        shown = subprocess.run(
-            [sys.executable, "-c", f"{APART}sys.argv[1:] = []; {tool}"],
-            env=machine.environment() | preloaded,
-            capture_output=True,
-            text=True,
-            check=True,
-        ).stdout
-        lines = [line.split() for line in shown.splitlines()]
+    program = f"{APART}sys.argv[1:] = []; {tool}"
+    shown = printed(machine, session, sys.executable, "-c", program)
     assert f"{used} / 1024MiB" in " ".join(shown.split())
-    (of_mine,) = [line for line in lines if str(mine.process.pid) in line]
+    lines = [line.split() for line in shown.splitlines()]
+    mine, other = map(str, neighbours)
+    (of_mine,) = [line for line in lines if mine in line]
     assert used in of_mine
-    assert not [line for line in lines if str(other.process.pid) in line]
+    assert not [line for line in lines if other in line]

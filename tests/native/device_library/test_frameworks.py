@@ -25,14 +25,10 @@ def command_of(client: str) -> list[str]:
     return [str(PYTHON), "-c", run + f"runpy.run_path({str(program)!r})"]
 
 
-@pytest.mark.parametrize(
-    ("framework", "keeps", "again"),
-    [("compiled", 100, 900), ("cupy", 100, 900), ("jax", 1024, 400), ("torch", 100, 900)],
-)
-def test_a_framework_lives_within_its_share_and_recovers(
-    folder: Path, framework: str, keeps: int, again: int
-) -> None:
-    """Its pool may keep so many MiB of what is dropped, and has so many again."""
+@pytest.mark.parametrize("framework", ["compiled", "cupy", "jax", "torch"])
+def test_a_framework_lives_within_its_share_and_recovers(folder: Path, framework: str) -> None:
+    # JAX writes its arrays as it makes them, and its pool keeps what it has.
+    is_jax = framework == "jax"
     state = folder / "gpus"
     state.mkdir()
     machine = Machine(state, profile="H100x1")
@@ -43,7 +39,8 @@ def test_a_framework_lives_within_its_share_and_recovers(
         program.send("drop")
         assert program.answer(IMPORT_S) == {"error": None}
         connection = session.accept()
-        session.open()  # JAX writes its arrays as it makes them
+        if is_jax:
+            session.open()
 
         def do(*words: object) -> str:
             program.send(*words)
@@ -56,10 +53,11 @@ def test_a_framework_lives_within_its_share_and_recovers(
         assert session.charged() >= 500 * MIB
         assert OUT_OF_MEMORY in do("alloc", 600 * MIB)
         assert do("drop") == "None"
-        assert session.charged() <= keeps * MIB
-        assert do("alloc", again * MIB) == "None"
+        assert is_jax or session.charged() < 100 * MIB
+        assert do("alloc", (400 if is_jax else 900) * MIB) == "None"
         assert do("drop") == "None"
-        session.drain(connection)
+        if is_jax:
+            session.drain(connection)
         for command in [("launch", 10), ("fill", MIB)]:
             waits_for_its_turn(machine, session, connection, program, *command)
         assert program.finish() == 0
