@@ -17,6 +17,7 @@ from typing import Any, Self
 from deadlines import DEADLINE_S, eventually
 from kubeshare.tokens import client, control
 from kubeshare.tokens.daemon import Daemon
+from kubeshare.tokens.event_loop import EventLoop
 from kubeshare.tokens.files.grants import GRANT_VERSION, Grant, GrantedShare, Owner, write_grant
 from kubeshare.tokens.files.run_folder import Paths
 from kubeshare.tokens.files.statuses import Status, wait_status
@@ -75,7 +76,11 @@ class RunningDaemon:
         self._started = threading.Event()
         self._stop: asyncio.Event | None = None
         self._loop: asyncio.AbstractEventLoop | None = None
-        self._thread = threading.Thread(target=lambda: asyncio.run(self._serve()))
+        self._thread = threading.Thread(target=self._run)
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=EventLoop) as runner:
+            runner.run(self._serve())
 
     async def _serve(self) -> None:
         self._loop, self._stop = asyncio.get_running_loop(), asyncio.Event()

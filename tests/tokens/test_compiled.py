@@ -25,6 +25,7 @@ RUN_COMPILED = [
     "core/token/test_overtime.py",
     *("core/token/test_shares_of_several_gpus.py", "tokens/test_gangs.py", "tokens/test_turns.py"),
     *("tokens/session", "tokens/wire", "tokens/test_busy_for_ever.py"),
+    "tokens/test_event_loop.py",
 ]
 SETS_A_CONSTANT = "test_a_process_that_is_turned_away_is_told_whether_to_try_again"
 """Compiled modules have their constants in their code."""

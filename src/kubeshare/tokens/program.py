@@ -11,6 +11,7 @@ from kubeshare.compiled import Code
 from kubeshare.core.token import DECAYED_AVERAGE, QUOTA_NS, SLIDING_WINDOW
 from kubeshare.kube.logs import LEVEL, LEVELS
 from kubeshare.tokens.arbitration import Rules
+from kubeshare.tokens.event_loop import EventLoop
 from kubeshare.tokens.files.folder_lock import AnotherDaemonError
 from kubeshare.tokens.files.run_folder import Paths, default_run_folder
 from kubeshare.tokens.serving import Options, serve
@@ -105,7 +106,8 @@ def main(  # noqa: PLR0913  one argument an option
         log.info("code chosen", compiled=code.is_compiled, reason=code.why_not)
     try:
         paths = Paths(run_folder or default_run_folder())
-        asyncio.run(serve(paths, options))
+        with asyncio.Runner(loop_factory=EventLoop) as runner:
+            runner.run(serve(paths, options))
     except (AnotherDaemonError, OSError) as error:
         click.echo(f"kubeshare.tokens: {error}", err=True)
         sys.exit(getattr(error, "exit_code", 3))
