@@ -88,7 +88,7 @@ def test_a_sleeper_on_a_read_only_mapping_is_woken(tmp_path: Path) -> None:
     file = os.open(page, os.O_RDWR)
     mapped = mmap.mmap(file, 4096)
     os.close(file)
-    address = ctypes.addressof(ctypes.c_char.from_buffer(mapped))
+    address = ctypes.c_void_p(ctypes.addressof(ctypes.c_char.from_buffer(mapped)))
 
     def is_woken() -> bool:
         futex_wake(address)

@@ -94,15 +94,17 @@ class Arbitration:
 
     def on_drained(self, session: Session, cell: int, idle_ns: int) -> None:
         """Handle that the GPU finished the session's work at `idle_ns`."""
-        self._feed(session.name, partial(self._arbiter.drained, *_share(session, cell), idle_ns))
+        self._feed(
+            session.name, partial(self._arbiter.drained, session.name, session.gpus[cell], idle_ns)
+        )
 
     def on_busy(self, session: Session, cell: int) -> None:
         """Handle that the session is alive and still drains."""
-        self._feed(session.name, partial(self._arbiter.busy, *_share(session, cell)))
+        self._feed(session.name, partial(self._arbiter.busy, session.name, session.gpus[cell]))
 
     def on_idle(self, session: Session, cell: int) -> None:
         """Handle that the session holds the token and has nothing queued."""
-        self._feed(session.name, partial(self._arbiter.idle, *_share(session, cell)))
+        self._feed(session.name, partial(self._arbiter.idle, session.name, session.gpus[cell]))
 
     def on_connected(self, session: Session) -> None:
         """Handle that the session has one more process."""
@@ -110,7 +112,7 @@ class Arbitration:
 
     def on_left(self, session: Session, cell: int) -> None:
         """Handle that no process is left of those that the session's drain waited for."""
-        self._feed(session.name, partial(self._arbiter.left, *_share(session, cell)))
+        self._feed(session.name, partial(self._arbiter.left, session.name, session.gpus[cell]))
 
     def gone(self, name: str) -> None:
         """Handle that the member has no process any more."""
@@ -125,7 +127,7 @@ class Arbitration:
         """Save the counts of all members up to now, with the turns that go on."""
         self._arbiter.settle(self._clock())
         for session in self._sessions.values():
-            for cell in range(len(session.grant.gpus)):
+            for cell in range(len(session.gpus)):
                 self._save_tally(session, cell)
 
     @property
@@ -184,15 +186,10 @@ class Arbitration:
     def _save_tally(self, session: Session, cell: int) -> None:
         """Save the member's counts, unless it is being removed."""
         try:
-            tally = self._arbiter.tally(session.name, session.grant.gpus[cell].uuid)
+            tally = self._arbiter.tally(session.name, session.gpus[cell])
         except UnknownMemberError:
             return
         session.save_tally(cell, tally)
-
-
-def _share(session: Session, cell: int) -> tuple[str, str]:
-    """The member and the GPU that a session's cell is about."""
-    return session.name, session.grant.gpus[cell].uuid
 
 
 def _shares(grant: Grant) -> dict[str, Amounts]:

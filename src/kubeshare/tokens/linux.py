@@ -9,6 +9,8 @@ from pathlib import Path
 from typing import Final
 
 _libc = ctypes.CDLL(None, use_errno=True)
+_syscall = _libc.syscall
+_timerfd_settime = _libc.timerfd_settime
 _FUTEX_NUMBER: Final = {"x86_64": 202, "aarch64": 98}.get(platform.machine(), -1)
 _FUTEX_WAKE: Final = 1
 _ALL_WAITERS: Final = 2**31 - 1
@@ -35,14 +37,9 @@ def _checked(result: int, what: str) -> int:
     return result
 
 
-def futex_wake(address: int) -> None:
+def futex_wake(address: ctypes.c_void_p) -> None:
     """Wake every process that waits on the shared 32-bit word at this address."""
-    _checked(
-        _libc.syscall(
-            _FUTEX_NUMBER, ctypes.c_void_p(address), _FUTEX_WAKE, _ALL_WAITERS, None, None, 0
-        ),
-        "futex",
-    )
+    _checked(_syscall(_FUTEX_NUMBER, address, _FUTEX_WAKE, _ALL_WAITERS), "futex")
 
 
 class Timer:
@@ -62,7 +59,7 @@ class Timer:
         # All zeros would disarm it, so a time in the past becomes the first nanosecond.
         seconds, ns = divmod(max(1, at_ns), 1_000_000_000) if at_ns is not None else (0, 0)
         value = _TIMER.pack(0, 0, seconds, ns)
-        _checked(_libc.timerfd_settime(self.fd, _TIMER_ABSOLUTE, value, None), "timerfd_settime")
+        _checked(_timerfd_settime(self.fd, _TIMER_ABSOLUTE, value, None), "timerfd_settime")
 
     def close(self) -> None:
         """Release the descriptor."""

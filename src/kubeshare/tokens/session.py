@@ -138,7 +138,8 @@ class Session:
             [self._tallies.read(cell).charged_ns for cell in range(len(grant.gpus))], clock()
         )
         self._cells = [Cell() for _ in grant.gpus]
-        self._cell_of = {gpu.uuid: cell for cell, gpu in enumerate(grant.gpus)}
+        self.gpus = [gpu.uuid for gpu in grant.gpus]
+        self._cell_of = {uuid: cell for cell, uuid in enumerate(self.gpus)}
         self._connections: set[Connection] = set()
         self._processes: set[Connection] = set()  # those that sent HELLO
         self._accepts = Rate(_ACCEPTS_PER_SECOND, PROCESSES_MAX, clock())
@@ -379,7 +380,7 @@ class Session:
         cells = 0
         for process in self._processes:
             cells |= process.cells
-        return [gpu.uuid for cell, gpu in enumerate(self.grant.gpus) if cells >> cell & 1]
+        return [uuid for cell, uuid in enumerate(self.gpus) if cells >> cell & 1]
 
     def _hello(self, connection: Connection, message: Message) -> None:
         if message.type is not MessageType.HELLO:

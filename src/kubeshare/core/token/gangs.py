@@ -87,9 +87,9 @@ def booked_until(shares: Iterable[MemberShare], name: str, now: int) -> int | No
         (share.token.lent_ns if _is_far_behind(share, now) else share.token.booked_ns)
         - share.last_drain_ns
         for share in shares
-        if share.token.booked not in {None, name}
+        if share.token.booked is not None and share.token.booked != name
     ]
-    return min(times, default=None)
+    return min(times) if times else None
 
 
 def keeps_waiting(member: Member, waits: Iterable[GangWait], now: int) -> bool:

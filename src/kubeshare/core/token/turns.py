@@ -197,7 +197,7 @@ class Turns:
                     for share in token.shares.values()
                     if share.waits and (ready := self._ready_at(share)) is not None
                 ]
-        return min(times, default=None)
+        return min(times) if times else None
 
     def _ready_at(self, share: MemberShare) -> int | None:
         """When a member that only its limits hold back may be served, in ns; None if others do."""
@@ -208,8 +208,12 @@ class Turns:
 
     def _due(self, now: int) -> list[Turn]:
         """The turns whose lease or drain timeout has ended."""
-        turns = [token.turn for token in self._tokens.values() if token.turn is not None]
-        return list(dict.fromkeys([turn for turn in turns if now >= turn.until_ns]))
+        due: list[Turn] = []
+        for token in self._tokens.values():
+            turn = token.turn
+            if turn is not None and now >= turn.until_ns and turn not in due:
+                due.append(turn)
+        return due
 
     def _assign_whole_gpus(self, now: int, actions: list[Action]) -> None:
         """Give each GPU that only one member may use, without a limit, to it by itself.
@@ -232,7 +236,7 @@ class Turns:
         for token in free:
             ready = self._ready(token, now)
             if ready:
-                first = ready[0] if len(ready) == 1 else min(ready, key=lambda m: m.place(now))
+                first = _first(ready, now)
                 self._open(first, first.wanted, now, None, actions)
 
     def _ready(self, token: GpuToken, now: int) -> list[Member]:
@@ -371,6 +375,18 @@ class Turns:
         actions += [
             Open(turn.member, share.token.gpu, turn.until_ns, again=True) for share in turn.held
         ]
+
+
+def _first(ready: list[Member], now: int) -> Member:
+    """The one of these whose place is before those of the others."""
+    first = ready[0]
+    if len(ready) > 1:
+        place = first.place(now)
+        for member in ready[1:]:
+            other = member.place(now)
+            if other < place:
+                first, place = member, other
+    return first
 
 
 def _is_about_to_end(turn: Turn, now: int) -> bool:

@@ -18,15 +18,17 @@ _MAGIC: Final = 0x31594C4C4154534B
 _HEADER: Final = struct.Struct("=QQ")
 """magic, cells."""
 _FIELDS: Final = len(Tally.__struct_fields__)
-_ROW: Final = struct.Struct("=16Q")
-"""The counts of one cell, in the order of `Tally`; the rest is zero."""
+_ROW: Final = struct.Struct(f"={_FIELDS}Q{(16 - _FIELDS) * 8}x")
+"""The counts of one cell, in the order of `Tally`; the rest of its 128 bytes is zero."""
+_HEADER_BYTES: Final = _HEADER.size
+_ROW_BYTES: Final = _ROW.size
 
 
 class Tallies:
     """Opens or creates the file at `path` with a row for each of a claim's `cells`."""
 
     def __init__(self, path: Path, cells: int) -> None:
-        size = _HEADER.size + cells * _ROW.size
+        size = _offset(cells)
         file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW, 0o600)
         try:
             if os.fstat(file).st_size != size:
@@ -38,11 +40,11 @@ class Tallies:
         self._cells = cells
         self._is_new = _HEADER.unpack_from(self._map) != (_MAGIC, cells)
         if self._is_new:
-            self._map[:] = _HEADER.pack(_MAGIC, cells) + bytes(cells * _ROW.size)
+            self._map[:] = _HEADER.pack(_MAGIC, cells) + bytes(cells * _ROW_BYTES)
 
     def read(self, cell: int) -> Tally:
         """The counts of a cell."""
-        return Tally(*_ROW.unpack_from(self._map, _offset(cell))[:_FIELDS])
+        return Tally(*_ROW.unpack_from(self._map, _offset(cell)))
 
     def note_gap(self) -> None:
         """Count that nobody counted for a time, unless there were no counts before."""
@@ -53,8 +55,7 @@ class Tallies:
 
     def write(self, cell: int, tally: Tally) -> None:
         """Save the counts of a cell."""
-        counts = msgspec.structs.astuple(tally)
-        _ROW.pack_into(self._map, _offset(cell), *counts, *(0,) * (16 - _FIELDS))
+        _ROW.pack_into(self._map, _offset(cell), *msgspec.structs.astuple(tally))
 
 
 def read(path: Path) -> tuple[Tally, ...]:
@@ -63,13 +64,13 @@ def read(path: Path) -> tuple[Tally, ...]:
         data = path.read_bytes()
     except OSError:
         return ()
-    if len(data) < _HEADER.size:
+    if len(data) < _HEADER_BYTES:
         return ()
     magic, cells = _HEADER.unpack_from(data)
     if magic != _MAGIC or len(data) != _offset(cells):
         return ()
-    return tuple(Tally(*_ROW.unpack_from(data, _offset(cell))[:_FIELDS]) for cell in range(cells))
+    return tuple(Tally(*_ROW.unpack_from(data, _offset(cell))) for cell in range(cells))
 
 
 def _offset(cell: int) -> int:
-    return _HEADER.size + cell * _ROW.size
+    return _HEADER_BYTES + cell * _ROW_BYTES

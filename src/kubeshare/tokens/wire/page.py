@@ -46,6 +46,9 @@ _CLOSED: Final = GateState.CLOSED
 _CLOSING: Final = GateState.CLOSING
 _GATES: Final = tuple(GateState)
 """By number; only this daemon writes pages, so there is no other."""
+_HEADER_BYTES: Final = PAGE_HEADER.size
+_CELL_BYTES: Final = PAGE_CELL.size
+_EXTENSION_BYTES: Final = PAGE_EXTENSION.size
 _MODE = 0o644
 # Between two daemons a container may get a lease of the page, for which an open would wait 45 s.
 _NO_WAIT: Final = os.O_NONBLOCK | os.O_CLOEXEC | os.O_NOFOLLOW
@@ -57,7 +60,7 @@ class PageWriter:
     def __init__(self, path: Path, grant: Grant) -> None:
         self._cells = len(grant.gpus)
         self._extensions = _offset(self._cells)
-        size = self._extensions + self._cells * PAGE_EXTENSION.size
+        size = self._extensions + self._cells * _EXTENSION_BYTES
         _unlink_other_layout(path)
         file = os.open(path, os.O_RDWR | os.O_CREAT | _NO_WAIT, _MODE)
         try:
@@ -69,7 +72,7 @@ class PageWriter:
             os.close(file)
         self._words = memoryview(self._map).cast("I")
         self._longs = memoryview(self._map).cast("Q")
-        self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
+        self._epochs = _epochs(self._map, self._cells)
         self._write(grant)
 
     def _write(self, grant: Grant) -> None:
@@ -123,7 +126,7 @@ class PageWriter:
         word = _offset(cell) + EPOCH_OFFSET
         self._words[word // 4] = (self._words[word // 4] + 1) % EPOCHS
         if state is not _CLOSING:
-            futex_wake(self._address + word)
+            futex_wake(self._epochs[cell])
 
     def shut_gate(self, cell: int) -> None:
         """Close a gate that was closing."""
@@ -161,7 +164,7 @@ class PageWriter:
         self._longs[(at + RESERVED_OFFSET) // 8] = share.memory_bytes
 
     def _extension(self, cell: int) -> int:
-        return self._extensions + cell * PAGE_EXTENSION.size
+        return self._extensions + cell * _EXTENSION_BYTES
 
     def set_grant_state(self, state: GrantState) -> None:
         """Publish whether anything may start; wakes the waiters if nothing may."""
@@ -183,19 +186,18 @@ def revoke(path: Path) -> None:
         return
     finally:
         os.close(file)
-    if len(page) < PAGE_HEADER.size:
+    if len(page) < _HEADER_BYTES:
         return
     magic, version, _, cells, *_ = PAGE_HEADER.unpack_from(page)
     if (magic, version) != (PAGE_MAGIC, VERSION) or len(page) < _offset(cells):
         return
     words = memoryview(page).cast("I")
     words[GRANT_STATE_OFFSET // 4] = GrantState.REVOKED
-    address = ctypes.addressof(ctypes.c_char.from_buffer(page))
-    for cell in range(cells):
+    for cell, epoch in enumerate(_epochs(page, cells)):
         words[(_offset(cell) + GATE_STATE_OFFSET) // 4] = _CLOSED
         word = _offset(cell) + EPOCH_OFFSET
         words[word // 4] = (words[word // 4] + 1) % EPOCHS
-        futex_wake(address + word)
+        futex_wake(epoch)
 
 
 class PageShare(NamedTuple):
@@ -225,7 +227,7 @@ def read_page(path: Path) -> PageContent | None:
     """
     with open(path, "rb", opener=lambda name, flags: os.open(name, flags | _NO_WAIT)) as file:
         data = file.read()
-    if not any(data[: PAGE_HEADER.size]):
+    if not any(data[:_HEADER_BYTES]):
         return None
     try:
         magic, version, size, cells, state, extensions = PAGE_HEADER.unpack_from(data)
@@ -241,7 +243,7 @@ def _share(data: bytes, cell: int, extensions: int) -> PageShare:
     _, _, _, memory_limit, _, request, _, uuid_bytes, _ = PAGE_CELL.unpack_from(data, _offset(cell))
     reserved = 0
     if extensions:
-        *_, reserved = PAGE_EXTENSION.unpack_from(data, extensions + cell * PAGE_EXTENSION.size)
+        *_, reserved = PAGE_EXTENSION.unpack_from(data, extensions + cell * _EXTENSION_BYTES)
     return PageShare(f"GPU-{uuid.UUID(bytes=uuid_bytes)}", request, memory_limit, reserved)
 
 
@@ -266,14 +268,20 @@ def _unlink_other_layout(path: Path) -> None:
     except FileNotFoundError:
         return
     try:
-        known = os.read(file, PAGE_HEADER.size)
+        known = os.read(file, _HEADER_BYTES)
     finally:
         os.close(file)
-    if len(known) == PAGE_HEADER.size:
+    if len(known) == _HEADER_BYTES:
         magic, version, *_ = PAGE_HEADER.unpack(known)
         if magic == PAGE_MAGIC and version != VERSION:
             path.unlink()
 
 
+def _epochs(page: mmap.mmap, cells: int) -> list[ctypes.c_void_p]:
+    """The addresses of the cells' epochs."""
+    address = ctypes.addressof(ctypes.c_char.from_buffer(page)) + EPOCH_OFFSET
+    return [ctypes.c_void_p(address + _offset(cell)) for cell in range(cells)]
+
+
 def _offset(cell: int) -> int:
-    return PAGE_HEADER.size + cell * PAGE_CELL.size
+    return _HEADER_BYTES + cell * _CELL_BYTES

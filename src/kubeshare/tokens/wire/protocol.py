@@ -5,7 +5,9 @@
 
 import enum
 import struct
-from typing import Final, NamedTuple
+from typing import Final
+
+import msgspec
 
 VERSION: Final = 1
 PROTOCOL_OLDEST: Final = 1
@@ -107,7 +109,7 @@ def agreed_protocol(oldest: int, newest: int) -> int | None:
     return highest if highest >= max(oldest, PROTOCOL_OLDEST) else None
 
 
-class Message(NamedTuple):
+class Message(msgspec.Struct, frozen=True):
     """One message; the fields are those of `struct ks_message`."""
 
     type: MessageType
