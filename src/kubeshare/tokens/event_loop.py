@@ -1,4 +1,4 @@
-"""The token daemon's event loop: asyncio's, with the readers of handovers called below it."""
+"""The token daemon's event loop: asyncio's, with readers called below it."""
 
 import asyncio
 import selectors

@@ -57,8 +57,8 @@ class Timer:
     def set(self, at_ns: int | None) -> None:
         """Fire once at this time, or at once if it has passed; None: never."""
         # All zeros would disarm it, so a time in the past becomes the first nanosecond.
-        seconds, ns = divmod(max(1, at_ns), 1_000_000_000) if at_ns is not None else (0, 0)
-        value = _TIMER.pack(0, 0, seconds, ns)
+        at = 0 if at_ns is None else max(1, at_ns)
+        value = _TIMER.pack(0, 0, at // 1_000_000_000, at % 1_000_000_000)
         _checked(_timerfd_settime(self.fd, _TIMER_ABSOLUTE, value, None), "timerfd_settime")
 
     def close(self) -> None:

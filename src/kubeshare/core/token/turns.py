@@ -185,19 +185,19 @@ class Turns:
         return shut
 
     def _next_deadline(self) -> int | None:
-        times = [turn.until_ns for turn in self._returning.values()]
+        earliest: int | None = None
+        for turn in self._returning.values():
+            earliest = _earlier(earliest, turn.until_ns)
         for token in self._tokens.values():
             if token.turn is not None:
-                times.append(token.turn.until_ns)
+                earliest = _earlier(earliest, token.turn.until_ns)
             elif token.booked is not None:
-                times.append(token.lent_ns + SHORTEST_GRANT_NS)
+                earliest = _earlier(earliest, token.lent_ns + SHORTEST_GRANT_NS)
             else:
-                times += [
-                    ready
-                    for share in token.shares.values()
-                    if share.waits and (ready := self._ready_at(share)) is not None
-                ]
-        return min(times) if times else None
+                for share in token.shares.values():
+                    if share.waits:
+                        earliest = _earlier(earliest, self._ready_at(share))
+        return earliest
 
     def _ready_at(self, share: MemberShare) -> int | None:
         """When a member that only its limits hold back may be served, in ns; None if others do."""
@@ -375,6 +375,13 @@ class Turns:
         actions += [
             Open(turn.member, share.token.gpu, turn.until_ns, again=True) for share in turn.held
         ]
+
+
+def _earlier(one: int | None, other: int | None) -> int | None:
+    """The earlier of two times; None stands for never."""
+    if one is None or other is None:
+        return other if one is None else one
+    return min(one, other)
 
 
 def _first(ready: list[Member], now: int) -> Member:

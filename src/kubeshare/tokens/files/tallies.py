@@ -10,7 +10,7 @@ import struct
 from pathlib import Path
 from typing import Final
 
-import msgspec
+from msgspec.structs import astuple, replace
 
 from kubeshare.core.token import Tally
 
@@ -51,11 +51,11 @@ class Tallies:
         if not self._is_new:
             for cell in range(self._cells):
                 tally = self.read(cell)
-                self.write(cell, msgspec.structs.replace(tally, gaps=tally.gaps + 1))
+                self.write(cell, replace(tally, gaps=tally.gaps + 1))
 
     def write(self, cell: int, tally: Tally) -> None:
         """Save the counts of a cell."""
-        _ROW.pack_into(self._map, _offset(cell), *msgspec.structs.astuple(tally))
+        _ROW.pack_into(self._map, _offset(cell), *astuple(tally))
 
 
 def read(path: Path) -> tuple[Tally, ...]:

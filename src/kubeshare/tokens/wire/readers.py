@@ -1,4 +1,4 @@
-"""Reads the daemon's descriptors until the event loop has something else to do.
+"""Reads descriptors until the event loop has something else to do.
 
 A loop of asyncio takes as long to wake up and to call one reader as the daemon takes to decide
 what follows, and a handover is nothing but readers: of the timer, and of the processes' messages.
