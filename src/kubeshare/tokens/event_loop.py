@@ -4,14 +4,18 @@ import asyncio
 import selectors
 from collections.abc import Callable
 from contextvars import Context
-from typing import TYPE_CHECKING, TypeVarTuple
+from typing import Protocol, TypeAlias, TypeVarTuple
 
 from kubeshare.tokens.wire.readers import Readers
 
-if TYPE_CHECKING:
-    from _typeshed import FileDescriptorLike
-
 _Arguments = TypeVarTuple("_Arguments")
+
+
+class _File(Protocol):
+    def fileno(self) -> int: ...
+
+
+_Descriptor: TypeAlias = int | _File
 
 
 class _Selector(selectors.EpollSelector):
@@ -37,14 +41,14 @@ class EventLoop(asyncio.SelectorEventLoop):
 
     def add_reader(
         self,
-        fd: "FileDescriptorLike",
+        fd: _Descriptor,
         callback: Callable[[*_Arguments], object],
         *args: *_Arguments,
     ) -> None:
         """Call ``callback(*args)`` as long as a descriptor is readable."""
         self._readers.add(_number(fd), callback, *args)
 
-    def remove_reader(self, fd: "FileDescriptorLike") -> bool:
+    def remove_reader(self, fd: _Descriptor) -> bool:
         """Wait for a descriptor no more; whether it was waited for."""
         return self._readers.remove(_number(fd))
 
@@ -78,5 +82,5 @@ class EventLoop(asyncio.SelectorEventLoop):
         self.call_exception_handler({"message": "a reader failed", "exception": error})
 
 
-def _number(fd: "FileDescriptorLike") -> int:
+def _number(fd: _Descriptor) -> int:
     return fd if isinstance(fd, int) else fd.fileno()
