@@ -30,8 +30,8 @@ class _Selector(selectors.EpollSelector):
 class EventLoop(asyncio.SelectorEventLoop):
     """Calls what `add_reader` is given without a handle for each call (`Readers`).
 
-    All else is asyncio's: signals, streams, timers and threads. What a reader asks the loop for,
-    as a task that it begins, is done once the readers that are ready now have been called.
+    All else is asyncio's: signals, streams, timers and threads. What a reader schedules on
+    the loop runs once the readers that are ready now have been called.
     """
 
     def __init__(self) -> None:
@@ -46,11 +46,11 @@ class EventLoop(asyncio.SelectorEventLoop):
         *args: *_Arguments,
     ) -> None:
         """Call ``callback(*args)`` as long as a descriptor is readable."""
-        self._readers.add(_number(fd), callback, *args)
+        self._readers.add(_fileno(fd), callback, *args)
 
     def remove_reader(self, fd: _Descriptor) -> bool:
         """Wait for a descriptor no more; whether it was waited for."""
-        return self._readers.remove(_number(fd))
+        return self._readers.remove(_fileno(fd))
 
     def call_soon(
         self,
@@ -82,5 +82,5 @@ class EventLoop(asyncio.SelectorEventLoop):
         self.call_exception_handler({"message": "a reader failed", "exception": error})
 
 
-def _number(fd: _Descriptor) -> int:
+def _fileno(fd: _Descriptor) -> int:
     return fd if isinstance(fd, int) else fd.fileno()

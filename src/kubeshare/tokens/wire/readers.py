@@ -3,7 +3,7 @@
 A loop of asyncio takes as long to wake up and to call one reader as the daemon takes to decide
 what follows, and a handover is nothing but readers: of the timer, and of the processes' messages.
 So these are waited for and called below asyncio, which goes on when a descriptor of its own is
-ready, when its time has come, or when a reader has asked it for something.
+ready, when its time has come, or when a reader has scheduled something on it.
 """
 
 import select
