@@ -272,6 +272,31 @@ def test_the_focus_stays_where_it_is_when_a_row_changes(tab: Page, changing: Ser
     expect(tab.get_by_role("link", name="gpu-b")).to_be_focused()
 
 
+def test_the_focus_stays_where_it_is_when_a_node_s_page_changes(
+    tab: Page, changing: Served
+) -> None:
+    open_page(tab, changing, "nodes/gpu-b")
+    link = tab.locator("main table").get_by_role("link").first
+    link.focus()
+    changing.do(changing.api.change, GPUNODES, "gpu-b", "", _fail_last)
+    expect(tab.locator("main .badge.unhealthy")).to_have_count(1)
+    expect(link).to_be_focused()
+
+
+@pytest.mark.parametrize("view", ["events", "pods/SharePod/research/train-bert"])
+def test_the_focus_stays_where_it_is_when_ages_are_shown_anew(
+    tab: Page, page: Served, view: str
+) -> None:
+    tab.clock.install()
+    open_page(tab, page, view)
+    link = tab.locator("main").get_by_role("link").first
+    link.focus()
+    before = tab.locator("main").inner_text()
+    tab.clock.fast_forward(timedelta(hours=12) // timedelta(milliseconds=1))
+    expect(tab.locator("main")).not_to_have_text(before, use_inner_text=True)
+    expect(link).to_be_focused()
+
+
 def test_use_over_time_is_a_line_with_words(tab: Page, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("kubeshare.web.lookups._USAGE_SECONDS", 0)
 

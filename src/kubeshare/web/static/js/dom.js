@@ -28,6 +28,34 @@ export function fill(parent, ...children) {
   append(parent, children);
 }
 
+/**
+ * As `fill`, but what is there and wanted again stays, and with it the focus, what is selected and
+ * how far it is scrolled. For what is drawn anew from time to time and has no event handlers.
+ */
+export function refresh(parent, ...children) {
+  const wanted = element("div");
+  append(wanted, children);
+  match(parent, wanted);
+}
+
+function match(parent, wanted) {
+  const there = [...parent.childNodes];
+  const children = [...wanted.childNodes];
+  children.forEach((child, at) => {
+    const present = there[at];
+    if (!present) parent.append(child);
+    else if (sameTag(present, child)) match(present, child);
+    else if (!present.isEqualNode(child)) present.replaceWith(child);
+  });
+  there.slice(children.length).forEach((child) => child.remove());
+}
+
+function sameTag(one, other) {
+  return one instanceof Element && one.nodeName === other.nodeName
+    && one.attributes.length === other.attributes.length
+    && [...one.attributes].every(({ name, value }) => other.getAttribute(name) === value);
+}
+
 /** A list of terms and their descriptions; those without a description are left out. */
 export function facts(entries) {
   const shown = entries.filter(([, value]) => value !== "" && value !== null && value !== undefined);

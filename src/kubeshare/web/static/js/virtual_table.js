@@ -1,7 +1,7 @@
 // A table of any number of rows, of which only those on the screen are elements.
 // The page itself scrolls, so keys and touch work as everywhere.
 
-import { element, fill } from "./dom.js";
+import { element, refresh } from "./dom.js";
 
 const BEYOND = 8; // rows above and below the screen, so that Tab finds the next one
 
@@ -74,9 +74,7 @@ export class VirtualTable {
       this.shown.set(id, known);
     }
     if (known.row !== row) {
-      const focused = known.element.contains(document.activeElement);
-      fill(known.element, this.cells(row).map((cell) => element("span", { role: "cell" }, cell)));
-      if (focused) known.element.querySelector("a")?.focus();
+      refresh(known.element, this.cells(row).map((cell) => element("span", { role: "cell" }, cell)));
       known.row = row;
     }
     known.element.setAttribute("aria-rowindex", String(at + 2));

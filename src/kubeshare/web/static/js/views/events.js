@@ -1,7 +1,7 @@
 // Events of SharePods, vGPUs, nodes and quotas.
 
 import { readJson } from "../connection.js";
-import { element, fill, table } from "../dom.js";
+import { element, refresh, table } from "../dom.js";
 import { age } from "../format.js";
 import { badge, podLink } from "../rows.js";
 
@@ -12,9 +12,9 @@ export function eventsView() {
 
   async function read() {
     try {
-      fill(body, eventTable((await readJson("/api/events")).events, true));
+      refresh(body, eventTable((await readJson("/api/events")).events, true));
     } catch (error) {
-      fill(body, element("p", { class: "problem" }, error.message));
+      refresh(body, element("p", { class: "problem" }, error.message));
     }
   }
   const timer = setInterval(read, EVERY_MS);

@@ -1,7 +1,7 @@
 // One node: its GPUs, their shares, and how they are linked.
 
 import { path, readJson, readText } from "../connection.js";
-import { element, facts, fill, table } from "../dom.js";
+import { element, facts, fill, refresh, table } from "../dom.js";
 import { count, memory, share, use } from "../format.js";
 import { badge, gpuState, models, podLink } from "../rows.js";
 import { sparkline } from "../sparkline.js";
@@ -19,14 +19,14 @@ export function nodeView(name) {
     if (changed && !changed.has(`nodes/${name}`)) return;
     try {
       const found = await readJson(path("nodes", name));
-      fill(body, page(found));
+      refresh(body, page(found));
       const layout = JSON.stringify(found.gpus.map((gpu) => [gpu.uuid, gpu.row.state === "unhealthy"]));
       if (found.drawn && layout !== drawn) {
         drawn = layout;
         fill(tree, await topology(name));
       }
     } catch (error) {
-      fill(body, element("p", { class: "problem" }, error.message));
+      refresh(body, element("p", { class: "problem" }, error.message));
     }
   }
   return { title: name, main, update };

@@ -1,7 +1,7 @@
 // One SharePod or pod: where it is, or why it waits and what would help.
 
 import { path, readJson } from "../connection.js";
-import { element, facts, fill } from "../dom.js";
+import { element, facts, refresh } from "../dom.js";
 import { explanation } from "../explanation.js";
 import { age, use } from "../format.js";
 import { badge, nodeLink } from "../rows.js";
@@ -31,9 +31,9 @@ export function podView(kind, namespace, name) {
 
 async function into(place, url, show) {
   try {
-    fill(place, show(await readJson(url)));
+    refresh(place, show(await readJson(url)));
   } catch (error) {
-    fill(place, element("p", { class: "problem" }, error.message));
+    refresh(place, element("p", { class: "problem" }, error.message));
   }
 }
 

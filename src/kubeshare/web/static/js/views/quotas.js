@@ -1,6 +1,6 @@
 // The quotas that limit shares of GPUs.
 
-import { element, fill, table } from "../dom.js";
+import { element, refresh, table } from "../dom.js";
 import { byName } from "../format.js";
 import { state } from "../state.js";
 
@@ -10,7 +10,7 @@ export function quotasView() {
   function update(changed) {
     if (changed && ![...changed].some((id) => id.startsWith("quotas/"))) return;
     const rows = state.rows("quotas").sort((a, b) => byName(a.id, b.id));
-    fill(body, rows.length === 0
+    refresh(body, rows.length === 0
       ? element("p", { class: "quiet" }, "No quota limits shares of GPUs.")
       : table("Quotas", ["Namespace", "Quota", "Allows", "Held"], rows.map((row) => [
         row.namespace, `${row.kind} ${row.name}`, row.limits.join("; "), row.used || "–"])));
