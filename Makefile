@@ -191,7 +191,7 @@ ifeq ($(strip $(ARGS)),)
 	KUBESHARE_WHOLE=1 $(PYTEST) -q $(PARALLEL) tests/robustness/fault_matrix/test_replicas.py
 endif
 
-prove: native fault-matrix ## the whole fault matrix, its points in the lab, floods of one tenant, Kueue and Volcano there; each placement policy beside a slow one on a million random states; fresh examples of hypothesis; all of what make test samples
+prove: native native-aarch64 fault-matrix ## the device library on aarch64, the whole fault matrix, its points in the lab, floods of one tenant, Kueue and Volcano there; each placement policy beside a slow one on a million random states; fresh examples of hypothesis; all of what make test samples
 	$(PYTEST) tests/e2e/test_floods.py tests/e2e/test_kueue.py tests/e2e/test_volcano.py tests/e2e/test_what_the_programs_said.py
 	PYTHONPATH=tests $(PYTHON) -m robustness.lab_faults
 	KUBESHARE_WHOLE=1 $(PYTEST) -q -m "hypothesis or sampled" --hypothesis-profile=fresh

@@ -105,5 +105,5 @@ UNIT_TESTS := $(BUILD)/tests/array-size-test $(BUILD)/tests/allocations-test $(B
 TARGETS += $(UNIT_TESTS)
 CHECKED += $(LIBRARY_PROBES) $(UNIT_TESTS)
 # The entries of `dlsym` are assembler, so each machine's are tried.
-CHECKED += $(if $(filter aarch64,$(VARIANT)),$(LOOKUP_PROBES))
+CHECKED += $(if $(filter aarch64,$(VARIANT)),$(LOOKUP_PROBES) $(BUILD)/allocation-bench)
 SOURCES += $(wildcard tests/*.[ch])

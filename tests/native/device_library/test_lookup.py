@@ -178,9 +178,9 @@ def test_a_second_driver_by_path_gives_the_functions_of_the_first(where: Probe, 
 
 @pytest.mark.parametrize("soname", [NVML, "libnvidia-cp.so.1"])
 def test_a_second_nvml_by_path_gives_the_functions_of_the_first(
-    where: Probe, folder: Path, soname: str
+    machine: Machine, where: Probe, folder: Path, soname: str
 ) -> None:
-    content = native.path(f"fakegpu/{NVML}").read_bytes()
+    content = machine.path(f"fakegpu/{NVML}").read_bytes()
     path = folder / "another-nvml.so"
     path.write_bytes(content.replace(f"{NVML}\0".encode(), f"{soname}\0".encode()))
     assert ask(where, "nvml", "nvmlInit_v2")["file"] == NVML

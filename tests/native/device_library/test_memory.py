@@ -1,14 +1,10 @@
 """The limit on memory: for all processes of a claim together, to the byte."""
 
-import json
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from deadlines import DEADLINE_S
 from fakes.session import MIB, FakeSession, Machine, Probe
-from kubeshare import native
 
 pytestmark = pytest.mark.native
 
@@ -221,14 +217,9 @@ def test_an_allocation_in_a_stream_asks_the_driver_one_question_and_its_free_non
 ) -> None:
     """Each takes a real driver as long as the library takes for all else: unseen on the stub."""
     pairs = 100
-    stub = {"LD_LIBRARY_PATH": str(native.path("stub")), "LD_PRELOAD": str(machine.library)}
-    done = subprocess.run(
-        [native.path("allocation-bench"), str(pairs), "stream"],
-        env=machine.environment() | session.environment | stub,
-        capture_output=True,
-        check=True,
-        timeout=DEADLINE_S,
-    )
-    printed = json.loads(done.stdout)
+    stub = {"LD_LIBRARY_PATH": str(machine.path("stub"))}
+    bench = ["../allocation-bench", str(pairs), "stream"]
+    with machine.run(bench, session.environment | stub) as running:
+        printed = running.answer()
     assert printed["asked_by_allocations"] == pairs, "each asks for what its pool has reserved"
     assert printed["asked_by_frees"] == 0
