@@ -221,5 +221,6 @@ def test_an_allocation_in_a_stream_asks_the_driver_one_question_and_its_free_non
     bench = ["../allocation-bench", str(pairs), "stream"]
     with machine.run(bench, session.environment | stub) as running:
         printed = running.answer()
+        assert running.finish() == 0
     assert printed["asked_by_allocations"] == pairs, "each asks for what its pool has reserved"
     assert printed["asked_by_frees"] == 0

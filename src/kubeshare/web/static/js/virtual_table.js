@@ -74,7 +74,9 @@ export class VirtualTable {
       this.shown.set(id, known);
     }
     if (known.row !== row) {
+      const focused = known.element.contains(document.activeElement);
       refresh(known.element, this.cells(row).map((cell) => element("span", { role: "cell" }, cell)));
+      if (focused && !known.element.contains(document.activeElement)) known.element.querySelector("a")?.focus();
       known.row = row;
     }
     known.element.setAttribute("aria-rowindex", String(at + 2));
